@@ -86,6 +86,7 @@ void make_services(ServerParts& parts) {
                                        parts.store.get(),
                                        parts.tenants,
                                        parts.public_prefixes});
+  parts.services->tracer = parts.traces.tracer.get();
 }
 
 // Who listens to others without asking who they are should know it.
@@ -154,6 +155,11 @@ Result<std::unique_ptr<Server>> Server::open(ServerConfig config, std::shared_pt
   parts.config = std::move(config);
   parts.log = std::move(log);
   LOCI_RETURN_IF_ERROR(open_cluster(parts));
+  const TracesOptions traces{.url = parts.config.traces,
+                             .share = parts.config.trace_share,
+                             .service = "loci",
+                             .scheme = parts.config.http.tls.given() ? "https" : "http"};
+  LOCI_ASSIGN_OR_RETURN(parts.traces, open_traces(traces, parts.clock, parts.log));
   LOCI_RETURN_IF_ERROR(open_conversations(parts));
   make_services(parts);
   LOCI_RETURN_IF_ERROR(open_tenants(parts));
@@ -238,6 +244,7 @@ ServerEnd Server::drain(const StopWithin& stop_within) {
   // Who still waits for a database is told that it does not answer.
   if (parts.services->open_work.load() > 0 && parts.store) parts.store->abandon();
   parts.http->stop(5 * kNanosPerSecond);
+  if (parts.traces.exporter) parts.traces.exporter->stop(kTracesPatience);
   parts.log->info("stopped");
   return ServerEnd::kDrained;
 }

@@ -94,7 +94,9 @@ struct ServerConfig {
   std::string log_level = "info";
   LogFormat log_format = LogFormat::kText;
   bool access_log = true;
-  bool page = true;  // there is a web page
+  std::string traces;      // the URL of a collector (open_traces.h); empty: nothing is traced
+  double trace_share = 1;  // TracerOptions::share
+  bool page = true;        // there is a web page
   Access metrics_access = Access::kOpen;
   ServerFolders folders;
 };

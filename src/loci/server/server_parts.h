@@ -27,6 +27,7 @@
 #include "loci/serve/workers/worker_pool.h"
 #include "loci/server/conversations.h"
 #include "loci/server/memory_keeper.h"
+#include "loci/server/open_traces.h"
 #include "loci/server/peer_state.h"
 #include "loci/server/server_config.h"
 
@@ -38,6 +39,7 @@ struct ServerParts {
   SystemClock clock;
   std::shared_ptr<spdlog::logger> log;
   ServeMetrics metrics{kVersion};
+  Traces traces;  // outlives all that has spans
   std::unique_ptr<Model> model;
   std::unique_ptr<Backend> backend;
   PeerState peers;

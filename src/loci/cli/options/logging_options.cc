@@ -26,6 +26,15 @@ std::vector<Option> logging_options() {
           format_name),
       switch_option({group, "--access-log", "log one line for each request"},
                     [](auto& flags) -> auto& { return flags.access_log; }),
+      text_option({group, "--traces",
+                   "the URL of a collector to which spans of requests are sent, as OTLP by HTTP, such as "
+                   "http://127.0.0.1:4318; without a path spans go to /v1/traces there"},
+                  "URL", [](auto& flags) -> auto& { return flags.traces; }),
+      number_option(
+          {group, "--trace-share",
+           "of the requests that bring no trace of their own (header traceparent), the share that "
+           "is traced, from 0 to 1"},
+          [](auto& flags) -> auto& { return flags.trace_share; }, 0, 1),
   };
 }
 

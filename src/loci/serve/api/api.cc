@@ -12,6 +12,8 @@
 #include "loci/serve/api/openai/endpoints.h"
 #include "loci/serve/api/responses/endpoints.h"
 #include "loci/serve/call/access_log.h"
+#include "loci/serve/call/call_spans.h"
+#include "loci/serve/http/trace_header.h"
 #include "loci/serve/openapi/openapi.h"
 #include "loci/serve/wire/json_parse.h"
 
@@ -84,6 +86,9 @@ asio::awaitable<void> Api::handle(Exchange& exchange) {
             .error_style = match.error_style};
   // Anthropic's clients read the request's id from this header, of errors above all.
   if (match.error_style == ErrorStyle::kAnthropic) exchange.add_header("request-id", exchange.request_id());
+  const bool is_traced = services_.tracer != nullptr && match.route != nullptr && !match.route->polled;
+  if (is_traced)
+    call.trace = services_.tracer->begin(traceparent_in(exchange.request()), exchange.received_at());
   std::string failed;
   try {
     co_await dispatch(call, match);
@@ -104,6 +109,7 @@ asio::awaitable<void> Api::handle(Exchange& exchange) {
   services_.metrics.request_done(match.pattern.empty() ? "other" : match.pattern, exchange.status(),
                                  duration);
   if (call.tenant) services_.metrics.tenant_request_done(call.tenant->id, exchange.status());
+  if (is_traced) end_spans(*services_.tracer, call, *match.route, exchange.received_at() + duration);
   if (services_.options.access_log) {
     const bool poll = match.route != nullptr && match.route->polled && exchange.status() < 400;
     log(*services_.log, poll ? spdlog::level::debug : spdlog::level::info, access_line(call, duration));

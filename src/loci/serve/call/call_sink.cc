@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -22,7 +23,8 @@ CallSink::CallSink(Call& call)
                  .tenant = call.tenant,
                  .request_id = call.exchange.request_id(),
                  .path = std::string(call.exchange.path()),
-                 .received_at = call.exchange.received_at()}),
+                 .received_at = call.exchange.received_at(),
+                 .trace = call.trace ? std::optional(call.trace->context) : std::nullopt}),
       call_(call) {}
 
 asio::awaitable<bool> CallSink::respond(std::string json) {

@@ -17,6 +17,7 @@
 #include "loci/serve/generation/prefill.h"
 #include "loci/serve/generation/resumed_reply.h"
 #include "loci/serve/http/exchange.h"
+#include "loci/serve/telemetry/tracer.h"
 #include "loci/serve/tenants/read_places.h"
 #include "loci/serve/tenants/tenant_limiter.h"
 #include "loci/serve/tenants/tenants.h"
@@ -53,6 +54,7 @@ struct Call {
   // For the access log:
   std::optional<GenerationSummary> generation;  // once one has answered
   std::optional<ApiError> refusal;              // once fail() has
+  std::optional<TracedRequest> trace = {};      // absent: nothing is traced
 
   // Of the reply, in seconds since 1970: a front's time, or now.
   std::int64_t created_at() const { return resumed ? resumed->created_at : seconds_since_1970(); }
@@ -71,7 +73,8 @@ struct Route {
   ErrorStyle error_style = ErrorStyle::kOpenAi;
   BodyKind body = BodyKind::kJson;
   Metering metering = Metering::kFree;
-  bool polled = false;  // programs poll it: calls that succeed are logged at the level debug
+  // Programs poll it: calls that succeed are logged at the level debug, and none is traced.
+  bool polled = false;
   Handler handler;
 };
 

@@ -14,6 +14,7 @@
 #include "loci/serve/http/page_guard.h"
 #include "loci/serve/store/conversation_store.h"
 #include "loci/serve/store/turn_claims.h"
+#include "loci/serve/telemetry/tracer.h"
 #include "loci/serve/tenants/public_prefixes.h"
 #include "loci/serve/tenants/read_places.h"
 #include "loci/serve/tenants/tenants.h"
@@ -61,6 +62,8 @@ struct ApiServices : GenerationServices {
   std::function<std::optional<PrefillPlace>(const HttpRequest& request)> read_prefill;
   // What fronts were told of prompts' state; null: there is no feed. Set and called as name_prompt.
   std::function<FeedStats()> feed_stats;
+
+  Tracer* tracer = nullptr;  // the network thread's; null: nothing is traced
 
   // The error for a request that needs the model while the model cannot serve it: it still loads, the
   // server stops, or the device has a fault.

@@ -570,15 +570,23 @@ ReplyExplanation Generation::explanation() const {
 GenerationSummary Generation::summary() const {
   GenerationSummary out{.usage = usage(),
                         .choices = slots_.size(),
-                        .first_token = {},
                         .duration = ended_at_ - sink_.origin().received_at,
                         .client_left = client_left_ && !services_.stops_at_once.load(),
                         .cut_off = client_left_ && services_.stops_at_once.load(),
-                        .finish_reason = {}};
+                        .model_asked = prepared_.fields.model,
+                        .model = served_.model->id};
+  for (const FinishedChoice& choice : choices_)
+    out.finish_reasons.push_back(finish_reason_name(choice.finish));
+  const Nanos received = sink_.origin().received_at;
+  for (const Slot& slot : slots_) {
+    if (slot.started_at) out.admitted = std::min(out.admitted.value_or(kNever), *slot.started_at - received);
+    if (slot.last_token_at != 0)
+      out.last_token = std::max(out.last_token.value_or(0), slot.last_token_at - received);
+  }
   if (!choices_.empty()) out.finish_reason = finish_reason_name(choices_.front().finish);
   // Of what failed before its stream began the error itself is known.
   if (failure_ && streaming_) out.finish_reason = "failed";
-  if (first_token_at_) out.first_token = *first_token_at_ - sink_.origin().received_at;
+  if (first_token_at_) out.first_token = *first_token_at_ - received;
   if (!prepared_.elsewhere) return out;
   out.prefill = prepared_.elsewhere->end;
   out.prefill_wait = prepared_.elsewhere->waited;

@@ -7,11 +7,13 @@
 #include <boost/asio/io_context.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "loci/base/clock.h"
 #include "loci/serve/generation/generation_summary.h"
+#include "loci/serve/telemetry/trace_context.h"
 #include "loci/serve/tenants/tenants.h"
 #include "loci/serve/wire/api_error.h"
 
@@ -24,6 +26,7 @@ struct ReplyOrigin {
   std::string request_id;
   std::string path;
   Nanos received_at = 0;
+  std::optional<TraceContext> trace = {};  // of the request's span; absent: nothing is traced
 };
 
 // Network thread only. It is answered exactly once: by respond(), by fail(), or by begin_stream(), stream()

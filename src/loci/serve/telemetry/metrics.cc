@@ -22,9 +22,11 @@ using prometheus::MetricType;
 // Families whose numbers are kept elsewhere and are only read at a scrape.
 class Snapshot {
  public:
-  void counter(const char* name, const char* help, double value) {
+  void counter(const char* name, const char* help, double value, const char* label = nullptr,
+               const char* label_value = nullptr) {
     ClientMetric metric;
     metric.counter.value = value;
+    if (label != nullptr) metric.label.push_back({label, label_value});
     add(name, help, MetricType::Counter, metric);
   }
   void gauge(const char* name, const char* help, double value, const char* label = nullptr,
@@ -225,7 +227,8 @@ void ServeMetrics::generation_done(Nanos duration, std::uint64_t prompt_tokens,
 }
 
 std::string ServeMetrics::scrape(const std::optional<EngineSnapshot>& engine,
-                                 std::uint64_t history_tokens_reused) {
+                                 std::uint64_t history_tokens_reused,
+                                 const std::optional<TraceCounts>& traces) {
   std::vector<MetricFamily> families = registry_.Collect();
   if (engine) {
     for (MetricFamily& family : core_metrics(engine->stats)) families.push_back(std::move(family));
@@ -239,6 +242,12 @@ std::string ServeMetrics::scrape(const std::optional<EngineSnapshot>& engine,
   snapshot.counter("loci_history_tokens_reused_total",
                    "Tokens of prompts taken as they were remembered, not tokenised again",
                    static_cast<double>(history_tokens_reused));
+  if (traces) {
+    const char* help = "Spans that the collector of traces took, and those that are lost";
+    snapshot.counter("loci_trace_spans_total", help, static_cast<double>(traces->sent), "result", "sent");
+    snapshot.counter("loci_trace_spans_total", help, static_cast<double>(traces->dropped), "result",
+                     "dropped");
+  }
   add_process(snapshot);
   for (MetricFamily& family : snapshot.take()) families.push_back(std::move(family));
   if (engine) {

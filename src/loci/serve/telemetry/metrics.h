@@ -20,6 +20,7 @@
 #include "loci/base/mutex.h"
 #include "loci/engine/core/core.h"
 #include "loci/serve/telemetry/tier_metrics.h"
+#include "loci/serve/telemetry/trace_exporter.h"
 
 namespace loci {
 
@@ -63,8 +64,9 @@ class ServeMetrics {
   void sent(std::size_t bytes) { sent_bytes_->Increment(static_cast<double>(bytes)); }
 
   // `engine` is absent until the model is loaded.
-  // `history_tokens_reused`: see TokenHistory.
-  std::string scrape(const std::optional<EngineSnapshot>& engine, std::uint64_t history_tokens_reused);
+  // `history_tokens_reused`: see TokenHistory. `traces` is absent where nothing is traced.
+  std::string scrape(const std::optional<EngineSnapshot>& engine, std::uint64_t history_tokens_reused,
+                     const std::optional<TraceCounts>& traces = {});
 
  private:
   static double seconds(Nanos duration) { return static_cast<double>(duration) * 1e-9; }

@@ -35,9 +35,12 @@ asio::awaitable<void> answer_metrics(ApiServices& services, Call& call) {
     const std::vector<LayerGroup>& groups = served->backend.groups;
     for (std::size_t i = 0; i < groups.size(); ++i) engine->block_bytes[i] = groups[i].block_bytes;
   }
-  HttpResponse response{.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                        .body = services.metrics.scrape(engine, services.history.tokens_reused_total()),
-                        .headers = {}};
+  std::optional<TraceCounts> traces;
+  if (services.tracer != nullptr) traces = services.tracer->counts();
+  HttpResponse response{
+      .content_type = "text/plain; version=0.0.4; charset=utf-8",
+      .body = services.metrics.scrape(engine, services.history.tokens_reused_total(), traces),
+      .headers = {}};
   co_await call.exchange.respond(std::move(response));
 }
 

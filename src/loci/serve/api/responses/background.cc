@@ -15,6 +15,7 @@
 #include <tuple>
 
 #include "loci/serve/call/access_log.h"
+#include "loci/serve/call/call_spans.h"
 #include "loci/serve/generation/counted.h"
 #include "loci/serve/generation/run_generation.h"
 #include "loci/serve/wire/sse.h"
@@ -174,6 +175,8 @@ class BackgroundSink final : public ReplySink {
   bool gone() const override { return run_->cancelled(); }
   void watch(std::function<void()> on_gone) override { run_->on_cancel(std::move(on_gone)); }
   void account(const GenerationSummary& summary) override {
+    if (services_.tracer != nullptr)
+      end_background_spans(*services_.tracer, origin(), summary, error_.has_value());
     if (!services_.options.access_log) return;
     log(*services_.log, spdlog::level::info,
         background_line(origin().request_id, origin().path, origin().tenant->id, summary));
