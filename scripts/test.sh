@@ -93,6 +93,7 @@ live_suites() {
   beside 60 "the first hour: names, sampling, fields, logs" live tests/first_hour_test.py
   beside 20 "files that deploy a cluster" manifests
   beside 60 "running a server: options, logs, stops" live tests/operations_live_test.py
+  beside 60 "spans of requests, for a collector of OpenTelemetry" live tests/traces_live_test.py
   beside 30 "turns a second with 64 clients" live tests/turns_rate_test.py
   beside 40 "papers' figures" live tests/reproduce_test.py
   beside 60 "servers that share a cluster's secret" live tests/cluster_test.py

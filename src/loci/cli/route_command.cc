@@ -30,6 +30,7 @@
 #include "loci/serve/http/server_address.h"
 #include "loci/serve/telemetry/metrics.h"
 #include "loci/server/open_members.h"
+#include "loci/server/open_traces.h"
 #include "loci/server/process.h"
 
 namespace loci {
@@ -39,6 +40,8 @@ struct RouteFlags {
   std::string join, secret, policy = "first-token", handover = "predicted", tls_ca, log_level = "info",
                             log_format = "text", access_log = "on", page = "on";
   std::string max_body = "8MiB", max_bodies = "256MiB", request_timeout = "1h", drain_timeout = "30s";
+  std::string traces;
+  double trace_share = 1;
   std::vector<std::string> allowed_hosts;
   HttpServer::Options http;
 };
@@ -52,6 +55,7 @@ struct Routing {
   SystemClock clock;
   std::shared_ptr<spdlog::logger> log;
   ServeMetrics metrics{kVersion};
+  Traces traces;
   std::unique_ptr<WorkerPool> workers;
   std::unique_ptr<HttpServer> server;
   std::unique_ptr<Front> front;
@@ -136,12 +140,20 @@ Status start(RouteFlags& flags, Routing& routing, Nanos& drain_timeout) {
   options.prefill_key = cluster_prefill_key(secret);
   LOCI_ASSIGN_OR_RETURN(TlsContext trusted, make_client_tls(flags.tls_ca));
   LOCI_ASSIGN_OR_RETURN(TlsContext peers, make_peer_client_tls(cluster_peer_key(secret)));
+  const TracesOptions traces{.url = flags.traces,
+                             .share = flags.trace_share,
+                             .service = "loci-front",
+                             .scheme = flags.http.tls.given() ? "https" : "http"};
+  Result<Traces> opened = open_traces(traces, routing.clock, routing.log);
+  if (!opened.ok()) return invalid_argument(opened.status().message(), "--traces");
+  routing.traces = std::move(opened).value();
   routing.workers = std::make_unique<WorkerPool>(2);
   routing.server = std::make_unique<HttpServer>(flags.http, routing.clock, routing.metrics, routing.log);
   routing.front =
       std::make_unique<Front>(options, routing.server->io(), *routing.workers, routing.clock, routing.log);
   routing.front->trust(std::move(trusted));
   routing.front->follow(std::move(peers));
+  if (routing.traces.tracer) routing.front->trace_with(*routing.traces.tracer);
   Front& front = *routing.front;
   LOCI_RETURN_IF_ERROR(
       routing.server->listen([&front](Exchange& exchange) { return front.handle(exchange); }));
@@ -184,6 +196,7 @@ int run_route(RouteFlags& flags) {
     end_log(1);
     std::_Exit(1);
   }
+  if (routing.traces.exporter) routing.traces.exporter->stop(kTracesPatience);
   routing.log->info("stopped");
   return 0;
 }
@@ -247,6 +260,12 @@ void add_route_command(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"text", "json"}));
   add("--access-log", flags->access_log, "LOCI_ACCESS_LOG", "log one line for each request")
       ->check(CLI::IsMember({"on", "off"}));
+  add("--traces", flags->traces, "LOCI_TRACES",
+      "the URL of a collector to which spans of requests are sent, as OTLP by HTTP, such as "
+      "http://127.0.0.1:4318");
+  add("--trace-share", flags->trace_share, "LOCI_TRACE_SHARE",
+      "of the requests that bring no trace of their own (header traceparent), the share that is traced")
+      ->check(CLI::Range(0.0, 1.0));
   command->footer(
       "Example:\n  loci route --join postgresql://db/loci --cluster-secret cluster.secret --host 0.0.0.0");
   command->callback([flags, &exit_code] {

@@ -177,7 +177,7 @@ asio::awaitable<void> Front::handle(Exchange& exchange) {
     } else if (is_page) {
       co_await answer_page(exchange);
     } else {
-      co_await pass_on(exchange);
+      co_await trace_and_pass_on(exchange);
     }
   } catch (const std::exception& error) {
     failed = error.what();
@@ -189,7 +189,7 @@ asio::awaitable<void> Front::handle(Exchange& exchange) {
                     api_error(internal_error("the request failed: " + failed)));
 }
 
-asio::awaitable<void> Front::pass_on(Exchange& exchange) {
+asio::awaitable<void> Front::pass_on(Exchange& exchange, Traced* traced) {
   const std::string_view path = exchange.path();
   if (!is_routed_path(path)) {
     const char* hint = path == "/v1/loci" || path.starts_with("/v1/loci/")
@@ -214,7 +214,8 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   Request request{.exchange = exchange,
                   .key = prompt_key_of(exchange.request(), options_.prompt_key),
                   .prompt = {},
-                  .begun_at = clock_.now()};
+                  .begun_at = clock_.now(),
+                  .traced = traced};
   const auto read = [&] {
     return read_prompt(exchange.request().method, path, exchange.request().body, request.key);
   };
@@ -231,6 +232,11 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange) {
   });
   co_await send_until_answered(request);
   co_await exchange.unwatch();
+  if (traced != nullptr) {
+    traced->was_lost = request.was_lost;
+    traced->member = request.member;
+    traced->tries = request.tried.size();
+  }
   if (!options_.access_log) co_return;
   LogLine line("routed");
   line.text("request_id", exchange.request_id()).text("path", path).count("status", exchange.status());
@@ -276,7 +282,7 @@ asio::awaitable<void> Front::send_until_answered(Request& request) {
     const Instances::Choice choice = choose(request);
     const std::shared_ptr<Instance>& instance = choice.instance;
     if (instance == nullptr) break;
-    const Outcome outcome = co_await try_at(request, instance, choice.work_bytes);
+    const Outcome outcome = co_await trace_try(request, choice);
     request.prefill_sent.reset();
     if (std::exchange(request.awaits_prefill, false)) note_prefill(request, PrefillEnd::kNone);
     // The instance ended before it could tell what had become of the prompt, and the other member is gone
@@ -501,8 +507,10 @@ asio::awaitable<void> Front::answer_metrics(Exchange& exchange) {
     feeds.chunks += instance->held.size();
   }
   if (feeds_ != nullptr) feeds.stats = feeds_->stats();
+  std::optional<TraceCounts> traces;
+  if (tracer_ != nullptr) traces = tracer_->counts();
   HttpResponse response{.content_type = "text/plain; version=0.0.4; charset=utf-8",
-                        .body = front_metrics(counts_, instances, feeds, running),
+                        .body = front_metrics(counts_, instances, feeds, running, traces),
                         .headers = {}};
   co_await exchange.respond(std::move(response));
 }

@@ -27,6 +27,7 @@
 #include "loci/serve/http/byte_budget.h"
 #include "loci/serve/http/exchange.h"
 #include "loci/serve/http/page_guard.h"
+#include "loci/serve/telemetry/tracer.h"
 #include "loci/serve/workers/worker_pool.h"
 
 namespace loci {
@@ -77,6 +78,8 @@ class Front {
   // From now on it reads what instances publish, as a member of the cluster (make_peer_client_tls()). Before
   // the first list.
   void follow(TlsContext tls);
+  // From now on requests are traced. Before the first one; the tracer must outlive the front.
+  void trace_with(Tracer& tracer) { tracer_ = &tracer; }
 
   // Takes the latest list of members.
   void update(const MemberList& list);
@@ -93,6 +96,7 @@ class Front {
  private:
   class Sent;
   struct Request;
+  struct Traced;
   enum class Outcome : std::uint8_t {
     kAnswered,
     kNotSent,    // no connection
@@ -110,10 +114,14 @@ class Front {
   // Why there is no instance for a request that was sent to none.
   const char* why_nobody() const;
 
-  boost::asio::awaitable<void> pass_on(Exchange& exchange);
+  boost::asio::awaitable<void> trace_and_pass_on(Exchange& exchange);
+  // `traced`: null where nothing is.
+  boost::asio::awaitable<void> pass_on(Exchange& exchange, Traced* traced);
   boost::asio::awaitable<void> send_until_answered(Request& request);
   // Who is asked next; null: nobody is left.
   Instances::Choice choose(Request& request);
+  // Tries it there, and makes a span of that.
+  boost::asio::awaitable<Outcome> trace_try(Request& request, const Instances::Choice& choice);
   boost::asio::awaitable<Outcome> try_at(Request& request, std::shared_ptr<Instance> instance,
                                          std::uint64_t work_bytes);
   // Counts the request at the prefill member until its reply begins, and has the instance ask that member.
@@ -181,6 +189,7 @@ class Front {
   Instances instances_;
   std::shared_ptr<FeedReader> feeds_;  // null: nothing is read
   UpstreamPool pool_;
+  Tracer* tracer_ = nullptr;  // null: nothing is traced
   // Bodies and tokens of replies that have begun: tokens, four bytes each, take what is left.
   ByteBudget kept_bodies_;
   FrontCounts counts_;

@@ -105,7 +105,7 @@ bool has_large_body(const HttpRequest& request) {
 
 HttpRequest models_request(const HttpRequest& request) {
   HttpRequest out{.target = "/v1/models"};
-  for (const char* name : {"Authorization", "X-Api-Key", "Origin"}) {
+  for (const char* name : {"Authorization", "X-Api-Key", "Origin", "traceparent"}) {
     if (const auto value = request.find(name)) out.headers.emplace_back(name, *value);
   }
   return out;
@@ -202,7 +202,7 @@ HttpResponse ModelUnion::take() {
 }
 
 std::string front_metrics(const FrontCounts& counts, const FrontInstances& instances, const FrontFeeds& feeds,
-                          std::uint64_t running) {
+                          std::uint64_t running, const std::optional<TraceCounts>& traces) {
   std::string out;
   const auto begin = [&](const char* name, const char* help, const char* type) {
     out += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
@@ -250,6 +250,13 @@ std::string front_metrics(const FrontCounts& counts, const FrontInstances& insta
   for (std::size_t why = 0; why < kRoutedWhys; ++why) {
     out += fmt::format("loci_front_choices_total{{why=\"{}\"}} {}\n",
                        routed_why_name(static_cast<RoutedWhy>(why)), counts.chosen[why]);
+  }
+  if (traces) {
+    begin("loci_trace_spans_total", "Spans that the collector of traces took, and those that are lost",
+          "counter");
+    out += fmt::format(
+        "loci_trace_spans_total{{result=\"sent\"}} {}\nloci_trace_spans_total{{result=\"dropped\"}} {}\n",
+        traces->sent, traces->dropped);
   }
   return out;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reading and writing of messages between a front and its instances: headers, events, lists of models. Only
-// for front.cc, front_answer.cc and front_questions.cc.
+// for front.cc, front_answer.cc, front_questions.cc and front_spans.cc.
 #pragma once
 
 #include <algorithm>
@@ -49,6 +49,14 @@ class Front::Sent {
   std::uint64_t id_, bytes_;
 };
 
+// What the spans of a request tell of it.
+struct Front::Traced {
+  TracedRequest request;
+  bool was_lost = false;  // Request::was_lost
+  std::string member;     // that was tried last
+  std::size_t tries = 0;
+};
+
 // A request that the front is handling.
 struct Front::Request {
   Exchange& exchange;
@@ -56,6 +64,7 @@ struct Front::Request {
   RoutedPrompt prompt;
   ResumedReply reply;  // RoutedPrompt::is_named(): its name, and whether it was sent before
   Nanos begun_at = 0;
+  Traced* traced = nullptr;          // null: nothing is traced
   std::vector<std::uint32_t> tried;  // numbers of the instances that were tried
   std::string member;                // id of the member that was tried last
   std::optional<HttpResponse> refusal;
@@ -169,6 +178,10 @@ struct FrontFeeds {
 
 // In Prometheus' text format.
 std::string front_metrics(const FrontCounts& counts, const FrontInstances& instances, const FrontFeeds& feeds,
-                          std::uint64_t running);
+                          std::uint64_t running, const std::optional<TraceCounts>& traces);
+
+// The path as a pattern, of which there are few: "/v1/responses/{id}". "/v1/{path}" of one that the API does
+// not have.
+std::string_view routed_pattern(std::string_view path);
 
 }  // namespace loci
