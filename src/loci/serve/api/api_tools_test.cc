@@ -202,6 +202,32 @@ TEST(TemplateContext, WritesWhatTheTemplateDoesNot) {
   EXPECT_TRUE(first["content"].get<std::string>().starts_with("Paris?"));
 }
 
+// Gemma 2's refuses messages of the system.
+TEST(TemplateContext, WhatTheSystemSaysIsTheUsersWhereTheTemplateHasNoPlaceForIt) {
+  ChatSyntax syntax;
+  syntax.support.system = false;
+  const auto system = [](const char* text) { return Json{{"role", "system"}, {"content", text}}; };
+  const auto said = [](const char* role, const char* text) {
+    return Json{{"role", role}, {"content", text}};
+  };
+  const auto written = [&](std::initializer_list<Json> list) {
+    const Json context = context_of(std::vector<Json>(list), syntax);
+    std::vector<std::string> out;
+    for (const Json& one : context["messages"])
+      out.push_back(one["role"].get<std::string>() + ": " + one["content"].get<std::string>());
+    return out;
+  };
+  using Lines = std::vector<std::string>;
+  EXPECT_EQ(written({system("Be brief."), said("user", "Hi")}), (Lines{"user: Be brief.\n\nHi"}));
+  EXPECT_EQ(written({system("a"), system("b"), said("user", "c"), said("assistant", "d"), system("e"),
+                     said("user", "f")}),
+            (Lines{"user: a\n\nb\n\nc", "assistant: d", "user: e\n\nf"}));
+  EXPECT_EQ(written({system("a"), said("assistant", "b"), said("user", "c")}),
+            (Lines{"user: a", "assistant: b", "user: c"}));
+  EXPECT_EQ(written({said("user", "a"), said("assistant", "b"), system("c")}),
+            (Lines{"user: a", "assistant: b", "user: c"}));
+}
+
 TEST(TemplateContext, ShortIdsStandForLongOnes) {
   ChatSyntax syntax;
   syntax.support.short_ids = true;

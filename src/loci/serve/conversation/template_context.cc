@@ -71,6 +71,13 @@ class Writer {
 
   void add(Json message) {
     const std::string role = message["role"].get<std::string>();
+    if (role == "system" && !support_.system) return hold(message);
+    if (role == "user" && held_.is_object()) {
+      append_text(held_, message["content"].get<std::string>());
+      message["content"] = std::move(held_["content"]);
+      held_ = nullptr;
+    }
+    give_held();
     if (role == "assistant" && message.contains("tool_calls")) return add_calls(std::move(message));
     if (role == "tool") return add_result(std::move(message));
     if (role == "assistant" && syntax_.output.harmony()) move_reasoning(message);
@@ -84,12 +91,24 @@ class Writer {
   }
 
   void add_tools(const std::vector<Tool>& tools, Json& context);
-  Json take() { return std::move(messages_); }
+  Json take() {
+    give_held();
+    return std::move(messages_);
+  }
 
  private:
   void push(Json message) {
     messages_.push_back(std::move(message));
     last_is_result_ = false;
+  }
+  // What the system says to a template that has no place for it (Gemma 2's refuses it) stands before the
+  // words of the user that follow.
+  void hold(const Json& message) {
+    if (!held_.is_object()) held_ = {{"role", "user"}, {"content", ""}};
+    append_text(held_, message["content"].get<std::string>());
+  }
+  void give_held() {
+    if (held_.is_object()) push(std::exchange(held_, nullptr));
   }
   // gpt-oss' template calls it so.
   static void move_reasoning(Json& message) {
@@ -104,6 +123,7 @@ class Writer {
   const TemplateSupport& support_;
   Json messages_ = Json::array();
   bool last_is_result_ = false;
+  Json held_;  // a message of the user's that begins with what the system said; null: there is none
   std::map<std::string, std::string> names_;  // of calls, by id
   // Calls of a message beyond the first, where the template takes one: each follows the last one's result.
   std::vector<Json> waiting_;
@@ -179,6 +199,7 @@ void Writer::add_result(Json message) {
 }
 
 void Writer::add_tools(const std::vector<Tool>& tools, Json& context) {
+  give_held();
   Json list = Json::array();
   Json functions = Json::array();
   for (const Tool& tool : tools) {
