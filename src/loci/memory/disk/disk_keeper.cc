@@ -17,7 +17,7 @@ namespace loci {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{1000}, kPressedPause{100};
-constexpr Nanos kSweepPauseMax = 3600 * kNanosPerSecond;
+constexpr Nanos kSweepPause = 3600 * kNanosPerSecond;
 constexpr Nanos kStuckPauseMin = 300 * kNanosPerSecond, kStuckPauseMax = 3600 * kNanosPerSecond;
 
 // What the file says, completed by what is in the models' folders.
@@ -149,8 +149,7 @@ std::uint64_t DiskKeeper::look_at(const DiskDirectory& directory,
 }
 
 void DiskKeeper::drop_unused() {
-  const Nanos ttl = options_.state_ttl.value_or(kNever);
-  next_sweep_ = options_.now() + std::clamp(ttl / 8, kNanosPerSecond, kSweepPauseMax);
+  next_sweep_ = options_.now() + kSweepPause;
   if (!options_.state_ttl) return;
   const std::int64_t before = options_.date() - *options_.state_ttl / kNanosPerMilli;
   for (const DiskDirectory& directory : options_.directories) drop_unused_at(directory.path, before);

@@ -50,8 +50,8 @@ class DiskKeeper {
   // have such state.
   void drop_unused();
 
-  // Both from now on, on a thread of its own; drop_unused() once an hour or more often. `oldest` and
-  // `changed` (the new room) are called there.
+  // Both from now on, on a thread of its own; drop_unused() once an hour. `oldest` and `changed` (the new
+  // room) are called there.
   void start(std::function<std::int64_t()> oldest, std::function<void(std::uint64_t room)> changed);
 
  private:
