@@ -89,7 +89,6 @@ Status open_disk(const TierRequest& request, const std::vector<DiskPlace>& folde
   if (request.cluster_secret)
     options.model_fingerprint = cluster_state_id(*request.cluster_secret, options.model_fingerprint);
   KeeperOptions keeper{.directories = {}, .model = model_id(options.model_fingerprint), .say = request.say};
-  keeper.state_ttl = request.state_ttl;
   for (const DiskPlace& folder : folders) {
     const std::uint64_t bytes = folder.bytes > 0 ? folder.bytes : default_disk_bytes(folder.path);
     LOCI_RETURN_IF_ERROR(prepare_model_folder(folder.path, keeper.model, request.model_name));

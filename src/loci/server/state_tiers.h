@@ -31,7 +31,6 @@ struct TierRequest {
   std::uint32_t context_tokens = 0;
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::optional<ClusterSecret> cluster_secret;  // chain keys follow from it
-  std::optional<Nanos> state_ttl;               // of models that are not served; absent: no limit
   ModelName model_name;                         // for `loci inspect` and `loci forget`
   std::function<void(const std::string&)> say = [](const std::string&) {};   // of room that other models give
                                                                              // up for this one

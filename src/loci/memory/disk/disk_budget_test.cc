@@ -352,45 +352,6 @@ TEST_F(SharedDirectory, StateThatCannotBeDroppedNowIsKept) {
   EXPECT_EQ(recover_all(*serve(1, "a").store).size(), 20u);
 }
 
-// A model that is never served again has nobody else who would.
-TEST_F(SharedDirectory, WhatNobodyHasUsedForTooLongGoesOfModelsThatAreNotServed) {
-  {
-    Server a = serve(1, "a");
-    for (int i = 0; i < 10; ++i) ASSERT_TRUE(a.write(1000 + i));
-    Server b = serve(2, "b");
-    for (int i = 0; i < 4; ++i) ASSERT_TRUE(b.write(3000 + i));
-    a.look();
-    b.look();
-  }
-  const Server c = serve(3, "c");
-  std::int64_t date = 6000;
-  std::optional<Nanos> ttl;
-  const auto sweep = [&] {
-    DiskKeeper keeper({.directories = {{.path = directory(), .bytes = kBudget}},
-                       .model = c.id,
-                       .say = [this](const std::string& line) { said_.push_back(line); },
-                       .state_ttl = ttl,
-                       .date = [&] { return date; }});
-    keeper.drop_unused();
-  };
-  sweep();
-  EXPECT_TRUE(said_.empty()) << "there is no limit";
-  ttl = 5 * kNanosPerSecond;
-  date = 6004;
-  sweep();
-  ASSERT_EQ(said_.size(), 1u);
-  EXPECT_TRUE(said_[0].ends_with("of a's state, which nobody has used for 5.00 s")) << said_[0];
-  EXPECT_EQ(recover_all(*serve(1, "a").store).size(), 6u);
-  date = 8003;
-  sweep();
-  EXPECT_TRUE(find_stored_models(directory(), "a").empty()) << "all of it";
-  EXPECT_EQ(recover_all(*serve(2, "b").store).size(), 1u);
-  Server served = serve(2, "b");
-  date = 1'000'000;
-  sweep();
-  EXPECT_EQ(recover_all(*served.store).size(), 1u) << "its own server does it";
-}
-
 // A conversation of hidden states begins with keys and values: without them the rest leads nowhere.
 TEST_F(SharedDirectory, HiddenStatesAreDroppedBeforeWhatTheyHangFrom) {
   {

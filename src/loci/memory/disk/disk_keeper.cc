@@ -17,7 +17,6 @@ namespace loci {
 namespace {
 
 constexpr std::chrono::milliseconds kPause{1000}, kPressedPause{100};
-constexpr Nanos kSweepPause = 3600 * kNanosPerSecond;
 constexpr Nanos kStuckPauseMin = 300 * kNanosPerSecond, kStuckPauseMax = 3600 * kNanosPerSecond;
 
 // What the file says, completed by what is in the models' folders.
@@ -48,12 +47,6 @@ std::vector<ModelShare> shares_of(const BudgetFile& file, const std::vector<Stor
 std::string name_of(const StoredModel& model) { return model.name.name.empty() ? model.id : model.name.name; }
 
 }  // namespace
-
-std::int64_t milliseconds_since_1970() {
-  using std::chrono::milliseconds;
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<milliseconds>(since).count();
-}
 
 DiskKeeper::DiskKeeper(KeeperOptions options) : options_(std::move(options)) {}
 
@@ -148,41 +141,6 @@ std::uint64_t DiskKeeper::look_at(const DiskDirectory& directory,
   return decision.room;
 }
 
-void DiskKeeper::drop_unused() {
-  next_sweep_ = options_.now() + kSweepPause;
-  if (!options_.state_ttl) return;
-  const std::int64_t before = options_.date() - *options_.state_ttl / kNanosPerMilli;
-  for (const DiskDirectory& directory : options_.directories) drop_unused_at(directory.path, before);
-}
-
-void DiskKeeper::drop_unused_at(const std::string& directory, std::int64_t before) {
-  Result<BudgetFile> file = BudgetFile::lock(directory);
-  if (!file.ok()) return;  // the next time
-  const std::vector<StoredModel> models = list_stored_models(directory);
-  std::vector<ModelShare> shares = shares_of(*file, models, options_.model);
-  StuckModels& stuck = stuck_[directory];
-  mark_stuck(stuck, shares);
-  for (std::size_t i = 0; i < shares.size(); ++i) {
-    ModelShare& share = shares[i];
-    if (share.served || share.stuck || share.oldest_used_at >= before) continue;
-    const Result<DroppedState> dropped = drop_unused_state(models[i], before);
-    if (!dropped.ok()) {
-      options_.say(fmt::format("{}: unused state of {} could not be dropped: {}; tried again in {} or later",
-                               directory, name_of(models[i]), dropped.status().message(),
-                               format_duration(leave_alone(stuck[models[i].id]))));
-      continue;
-    }
-    share.oldest_used_at = dropped->oldest_used_at;
-    if (dropped->freed_bytes == 0) continue;
-    share.held = share.granted = share.held - std::min(share.held, dropped->freed_bytes);
-    options_.say(fmt::format("{}: dropped {} of {}'s state, which nobody has used for {}", directory,
-                             format_bytes(dropped->freed_bytes), name_of(models[i]),
-                             format_duration(*options_.state_ttl)));
-  }
-  if (const Status written = file->write(shares); !written.ok())
-    options_.say(fmt::format("{}: {}", directory, written.message()));
-}
-
 void DiskKeeper::start(std::function<std::int64_t()> oldest,
                        std::function<void(std::uint64_t room)> changed) {
   oldest_ = std::move(oldest);
@@ -200,7 +158,6 @@ void DiskKeeper::run() {
                          [&]() REQUIRES(mutex_) { return stopping_; }))
         return;
     }
-    if (options_.now() >= next_sweep_) drop_unused();
     const std::uint64_t room = look(oldest_());
     // Said again while it gives up: what was being read then may go now.
     if (room != last || pressed_) changed_(room);

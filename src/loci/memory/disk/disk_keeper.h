@@ -18,17 +18,11 @@
 
 namespace loci {
 
-std::int64_t milliseconds_since_1970();
-
 struct KeeperOptions {
   std::vector<DiskDirectory> directories;  // those of all models, and the budget of each
   std::string model;                       // its id
   std::function<void(const std::string&)> say = [](const std::string&) {};  // a line for the log
   std::function<Nanos()> now = [] { return SystemClock().now(); };
-  // State that nobody has used for this long is dropped; absent: none is. (Of its own model the core does
-  // it.)
-  std::optional<Nanos> state_ttl;
-  std::function<std::int64_t()> date = milliseconds_since_1970;
 };
 
 // After start() its own thread alone looks, and nobody else may; before, whoever has it.
@@ -45,13 +39,7 @@ class DiskKeeper {
   // meanwhile nobody can serve or forget it, or divide the directory.
   std::uint64_t look(std::optional<std::int64_t> oldest_used_at);
 
-  // Drops the state of models that no server has open, where nobody has used it for `state_ttl`: a model that
-  // is never served again would keep what was said for ever. What it costs: reading all records of those that
-  // have such state.
-  void drop_unused();
-
-  // Both from now on, on a thread of its own; drop_unused() once an hour. `oldest` and `changed` (the new
-  // room) are called there.
+  // From now on, on a thread of its own. `oldest` and `changed` (the new room) are called there.
   void start(std::function<std::int64_t()> oldest, std::function<void(std::uint64_t room)> changed);
 
  private:
@@ -61,7 +49,6 @@ class DiskKeeper {
   using StuckModels = std::map<std::string, Stuck>;  // by id
 
   std::uint64_t look_at(const DiskDirectory& directory, std::optional<std::int64_t> oldest_used_at);
-  void drop_unused_at(const std::string& directory, std::int64_t before);
   // Marks the shares that are left alone.
   void mark_stuck(StuckModels& stuck, std::vector<ModelShare>& shares) const;
   // The model's state could not be dropped. Returns how long it is left alone.
@@ -71,7 +58,6 @@ class DiskKeeper {
   const KeeperOptions options_;
   std::function<std::int64_t()> oldest_;
   std::function<void(std::uint64_t)> changed_;
-  Nanos next_sweep_ = 0;                      // drop_unused()
   bool pressed_ = false;                      // others want room, or it does
   std::optional<std::uint64_t> room_;         // as last decided
   std::string said_;                          // why no room could be made

@@ -242,30 +242,4 @@ Result<DroppedState> drop_oldest_state(const StoredModel& model, std::uint64_t b
   return dropped;
 }
 
-Result<DroppedState> drop_unused_state(const StoredModel& model, std::int64_t before) {
-  const std::unique_ptr<DiskFolder> folder = make_disk_folder(model.folder);
-  LOCI_RETURN_IF_ERROR(folder->lock());
-  const std::uint64_t held = held_bytes_of(model.folder);
-  DroppedState dropped;
-  const Result<Superblock> superblock = read_disk_superblock(model.folder);
-  if (superblock.status().code() == StatusCode::kUnavailable) return superblock.status();
-  if (!superblock.ok()) return dropped;
-  const DiskLayout layout{
-      .directories = superblock->directories, .groups = superblock->groups, .holes = superblock->holes};
-  LOCI_ASSIGN_OR_RETURN(std::vector<RecoveredEntry> entries, scan_folder(model.folder, *superblock, layout));
-  for (const std::uint32_t index : dropping_order(entries)) {
-    if (entries[index].entry.used_at >= before) {
-      dropped.oldest_used_at = entries[index].entry.used_at;
-      return dropped;
-    }
-    // Where the file system takes no space back the state is forgotten all the same.
-    const Result<std::uint64_t> freed = drop_entry(*folder, layout, entries[index]);
-    if (!freed.ok() && freed.status().code() != StatusCode::kUnimplemented) return freed.status();
-    dropped.freed_bytes += freed.ok() ? *freed : 0;
-  }
-  LOCI_RETURN_IF_ERROR(remove_folder(model.folder));
-  dropped.freed_bytes = held;
-  return dropped;
-}
-
 }  // namespace loci

@@ -58,8 +58,4 @@ struct DroppedState {
 // what was dropped until then is.
 Result<DroppedState> drop_oldest_state(const StoredModel& model, std::uint64_t bytes);
 
-// Drops what nobody has used since `before` (milliseconds since 1970), and the folder where nothing else is
-// left. Files whose dates cannot be known, because they are damaged, stay. Errors: as above.
-Result<DroppedState> drop_unused_state(const StoredModel& model, std::int64_t before);
-
 }  // namespace loci
