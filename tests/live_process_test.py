@@ -44,9 +44,9 @@ def test_a_terminal_that_closes_stops_as_others_do(binary, model):
         body = {"prompt": "Once", "max_tokens": 100, "ignore_eos": True, "stream": True}
         connection = server.send("/v1/completions", body)
         wait_until(lambda: server.metrics()["loci_requests_running"] == 1, "it runs")
-        for _ in range(2):  # a shell's, and the system's
-            server.process.send_signal(signal.SIGHUP)
-            wait_until(lambda: server.get("/health").status == 503, "it drains")
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGHUP):  # of who ends the session, the system, a shell
+            server.process.send_signal(number)
+        wait_until(lambda: server.get("/health").status == 503, "it drains")
         expect_equal(stream_events(connection)[-1]["choices"][0]["finish_reason"], "length", "what runs goes on to its end")
         expect_equal(server.process.wait(120), 0, "exit code")
     with Server(binary, model, place=Place(enter=["nohup"])) as server:

@@ -66,11 +66,13 @@ bool OperatorSignals::stop_within(std::chrono::milliseconds time) const {
   const int signal = sigtimedwait(&set_, nullptr, &wait);
   if (signal == SIGUSR1) set_level(static_cast<int>(log_.level()) - 1);
   if (signal == SIGUSR2) set_level(static_cast<int>(log_.level()) + 1);
-  // A terminal that closes sends more than one: that is no wish to stop at once.
+  // A terminal that closes sends more than one, and whoever ends a session a SIGTERM beside them: that is one
+  // wish, and none to stop at once.
   if (signal == SIGHUP) return !std::exchange(is_stopping_, true);
   if (signal != SIGINT && signal != SIGTERM) return false;
-  is_stopping_ = true;
-  return true;
+  const bool is_first = !std::exchange(was_told_, true);
+  const bool was_stopping = std::exchange(is_stopping_, true);
+  return !is_first || !was_stopping;
 }
 
 void OperatorSignals::set_level(int level) const {

@@ -29,7 +29,8 @@ void raise_descriptor_limit();
 void block_operator_signals();
 
 // The signals of an operator. They are blocked, and taken by waiting for them. SIGINT and SIGTERM stop the
-// server, and so does a first SIGHUP, unless it was ignored at the start; SIGUSR1 makes the log tell more,
+// server, and so does a first SIGHUP, unless it was ignored at the start (the first of the others is the same
+// wish then); SIGUSR1 makes the log tell more,
 // SIGUSR2 less.
 class OperatorSignals {
  public:
@@ -43,7 +44,9 @@ class OperatorSignals {
 
   spdlog::logger& log_;
   sigset_t set_;
-  mutable bool is_stopping_ = false;  // of the one thread that waits
+  // Of the one thread that waits.
+  mutable bool is_stopping_ = false;
+  mutable bool was_told_ = false;  // by SIGINT or SIGTERM
 };
 
 }  // namespace loci

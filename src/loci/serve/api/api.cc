@@ -109,7 +109,9 @@ asio::awaitable<void> Api::handle(Exchange& exchange) {
   services_.metrics.request_done(match.pattern.empty() ? "other" : match.pattern, exchange.status(),
                                  duration);
   if (call.tenant) services_.metrics.tenant_request_done(call.tenant->id, exchange.status());
-  if (is_traced) end_spans(*services_.tracer, call, *match.route, exchange.received_at() + duration);
+  // Strangers must not fill the collector.
+  if (is_traced && exchange.status() != 401)
+    end_spans(*services_.tracer, call, *match.route, exchange.received_at() + duration);
   if (services_.options.access_log) {
     const bool poll = match.route != nullptr && match.route->polled && exchange.status() < 400;
     log(*services_.log, poll ? spdlog::level::debug : spdlog::level::info, access_line(call, duration));

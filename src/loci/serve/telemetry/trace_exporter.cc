@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <deque>
 #include <exception>
 #include <iterator>
@@ -20,6 +21,7 @@ namespace {
 // The thread and stop() count in the system's time whatever clock the spans are of: they wait for others.
 Nanos time_now() { return SystemClock().now(); }
 
+// What is added to the clock's times to get nanoseconds since 1970.
 std::int64_t unix_offset_of(const Clock& clock) {
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(since_1970).count() - clock.now();
@@ -29,13 +31,9 @@ std::int64_t unix_offset_of(const Clock& clock) {
 
 class TraceExporter::Shared {
  public:
-  Shared(const TraceExporterOptions& options, SpanResource resource, std::int64_t unix_offset, PostSpans post,
+  Shared(const TraceExporterOptions& options, SpanResource resource, PostSpans post,
          std::shared_ptr<spdlog::logger> log)
-      : options_(options),
-        resource_(std::move(resource)),
-        unix_offset_(unix_offset),
-        post_(std::move(post)),
-        log_(std::move(log)) {}
+      : options_(options), resource_(std::move(resource)), post_(std::move(post)), log_(std::move(log)) {}
 
   void add(TraceSpan span) EXCLUDES(mutex_) {
     const MutexLock lock(mutex_);
@@ -126,7 +124,7 @@ class TraceExporter::Shared {
     if (batch.empty()) return false;
     PostAnswer answer;
     try {
-      answer = post_(spans_json(batch, resource_, unix_offset_), timeout);
+      answer = post_(spans_json(batch, resource_), timeout);
     } catch (const std::exception& error) {
       answer = {.result = PostAnswer::Result::kRefused, .why = error.what(), .body = {}};
     }
@@ -173,7 +171,6 @@ class TraceExporter::Shared {
 
   const TraceExporterOptions options_;
   const SpanResource resource_;
-  const std::int64_t unix_offset_;
   const PostSpans post_;
   const std::shared_ptr<spdlog::logger> log_;
   int failures_ = 0;  // in a row; the thread's
@@ -191,12 +188,22 @@ class TraceExporter::Shared {
 
 TraceExporter::TraceExporter(const TraceExporterOptions& options, SpanResource resource, const Clock& clock,
                              PostSpans post, std::shared_ptr<spdlog::logger> log)
-    : shared_(std::make_shared<Shared>(options, std::move(resource), unix_offset_of(clock), std::move(post),
-                                       std::move(log))),
+    : clock_(clock),
+      unix_offset_(unix_offset_of(clock)),
+      shared_(std::make_shared<Shared>(options, std::move(resource), std::move(post), std::move(log))),
       thread_([shared = shared_] { shared->run(); }) {}
 
 TraceExporter::~TraceExporter() { stop(0); }
-void TraceExporter::add(TraceSpan span) { shared_->add(std::move(span)); }
+void TraceExporter::add(TraceSpan span) {
+  // Since the start the time of day may have been set, or the machine have slept. (To spans of one request
+  // the same is added, so that they fit together.)
+  std::int64_t offset = unix_offset_.load();
+  if (const std::int64_t now = unix_offset_of(clock_); std::abs(now - offset) > kNanosPerMilli)
+    unix_offset_ = offset = now;
+  span.begin += offset;
+  span.end += offset;
+  shared_->add(std::move(span));
+}
 TraceCounts TraceExporter::counts() const { return shared_->counts(); }
 
 void TraceExporter::stop(Nanos patience) {

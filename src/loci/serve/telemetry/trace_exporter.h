@@ -10,6 +10,7 @@
 
 #include <spdlog/logger.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -70,6 +71,8 @@ class TraceExporter {
 
  private:
   class Shared;
+  const Clock& clock_;  // of the spans
+  std::atomic<std::int64_t> unix_offset_;
   std::shared_ptr<Shared> shared_;  // with the thread, which may outlive the exporter
   std::thread thread_;
 };

@@ -24,13 +24,13 @@ Json attribute(std::string_view key, const SpanValue& value) {
   return {{"key", key}, {"value", value_json(value)}};
 }
 
-Json span_json(const TraceSpan& span, std::int64_t unix_offset) {
+Json span_json(const TraceSpan& span) {
   Json out = {{"traceId", to_hex(span.trace)}, {"spanId", to_hex(span.id)}};
   if (span.parent) out["parentSpanId"] = to_hex(*span.parent);
   out["name"] = span.name;
   out["kind"] = static_cast<int>(span.kind);
-  out["startTimeUnixNano"] = std::to_string(span.begin + unix_offset);
-  out["endTimeUnixNano"] = std::to_string(std::max(span.begin, span.end) + unix_offset);
+  out["startTimeUnixNano"] = std::to_string(span.begin);
+  out["endTimeUnixNano"] = std::to_string(std::max(span.begin, span.end));
   Json attributes = Json::array();
   for (const auto& [key, value] : span.attributes) attributes.push_back(attribute(key, value));
   out["attributes"] = std::move(attributes);
@@ -50,10 +50,9 @@ TraceSpan& TraceSpan::count(std::string_view key, std::uint64_t value) {
   return *this;
 }
 
-std::string spans_json(std::span<const TraceSpan> spans, const SpanResource& resource,
-                       std::int64_t unix_offset) {
+std::string spans_json(std::span<const TraceSpan> spans, const SpanResource& resource) {
   Json list = Json::array();
-  for (const TraceSpan& span : spans) list.push_back(span_json(span, unix_offset));
+  for (const TraceSpan& span : spans) list.push_back(span_json(span));
   Json about = Json::array(
       {attribute("service.name", resource.service), attribute("service.version", resource.version),
        attribute("service.instance.id", resource.instance), attribute("host.name", resource.host)});

@@ -35,7 +35,7 @@ struct TraceSpan {
   std::optional<SpanId> parent;  // absent: the trace begins here
   std::string name;
   SpanKind kind = SpanKind::kInternal;
-  Nanos begin = 0;  // of the process's clock
+  Nanos begin = 0;  // of the process's clock; since 1970 once an exporter has it
   Nanos end = 0;    // not before `begin`
   std::vector<std::pair<std::string, SpanValue>> attributes = {};
   bool has_failed = false;
@@ -55,9 +55,8 @@ struct SpanResource {
   std::string host;      // the machine's name
 };
 
-// `unix_offset`: what is added to a time of the process's clock to get nanoseconds since 1970.
-std::string spans_json(std::span<const TraceSpan> spans, const SpanResource& resource,
-                       std::int64_t unix_offset);
+// The spans' times are nanoseconds since 1970.
+std::string spans_json(std::span<const TraceSpan> spans, const SpanResource& resource);
 
 // How many spans of a request that it answered with 200 a collector says that it did not take
 // (ExportTracePartialSuccess). 0 if it says nothing, or something else.

@@ -18,13 +18,13 @@ TEST(TraceSpanTest, IsWrittenAsOtlpHasIt) {
                  .parent = context->span,
                  .name = "POST /v1/completions",
                  .kind = SpanKind::kServer,
-                 .begin = 5,
-                 .end = 7,
+                 .begin = 1'700'000'000'000'000'005,
+                 .end = 1'700'000'000'000'000'007,
                  .has_failed = true};
   span.text("http.route", "/v1/completions").count("http.response.status_code", 500);
   span.attributes.emplace_back("gen_ai.response.finish_reasons", std::vector<std::string>{"stop", "length"});
   EXPECT_EQ(
-      spans_json({&span, 1}, kResource, 1'700'000'000'000'000'000),
+      spans_json({&span, 1}, kResource),
       R"({"resourceSpans":[{"resource":{"attributes":[)"
       R"({"key":"service.name","value":{"stringValue":"loci"}},)"
       R"({"key":"service.version","value":{"stringValue":"1.2"}},)"
@@ -44,7 +44,7 @@ TEST(TraceSpanTest, ARootHasNoParentAndASuccessNoStatus) {
   TraceIds ids(1);
   const TraceSpan span{
       .trace = ids.new_trace(), .id = ids.new_span(), .parent = {}, .name = "x", .begin = 9, .end = 3};
-  const std::string json = spans_json({&span, 1}, kResource, 0);
+  const std::string json = spans_json({&span, 1}, kResource);
   EXPECT_EQ(json.find("parentSpanId"), std::string::npos);
   EXPECT_EQ(json.find("status"), std::string::npos);
   EXPECT_NE(json.find(R"("kind":1,"startTimeUnixNano":"9","endTimeUnixNano":"9","attributes":[])"),
@@ -56,7 +56,7 @@ TEST(TraceSpanTest, TextsOfClientsAreCutAndStayUtf8) {
   TraceSpan span;
   span.text("a", std::string(kSpanTextMax - 1, 'x') + "\u00e9 and more").text("b", "\xff");
   EXPECT_EQ(std::get<std::string>(span.attributes[0].second), std::string(kSpanTextMax - 1, 'x'));
-  const std::string json = spans_json({&span, 1}, kResource, 0);
+  const std::string json = spans_json({&span, 1}, kResource);
   EXPECT_NE(json.find("\xef\xbf\xbd"), std::string::npos) << json;
 }
 
