@@ -86,7 +86,7 @@ live_suites() {
   beside 120 "live server: responses and conversations" live tests/responses_test.py
   beside 120 "official clients for Python" live tests/clients --ignore=tests/clients/node_test.py
   beside 60 "kill -9 under load" live tests/store_crash_test.py
-  beside 60 "programs for Node: OpenAI's client, the web page" node_client
+  beside 90 "programs for Node: OpenAI's client, the web page" node_client
   beside 40 "models that share a directory of kept state" live tests/state_models_test.py
   beside 60 "models whose layers see little" live tests/windows_test.py
   beside 120 "conversations that outgrow the context" live tests/truncation_test.py

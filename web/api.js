@@ -66,8 +66,13 @@ export async function newTalk(items = [], signal = undefined) {
   const atOnce = 20; // as many as one request may bring
   const post = async (path, body) => (await send("POST", path, body, signal)).json();
   const {id} = await post("/v1/conversations", {items: items.slice(0, atOnce)});
-  for (let from = atOnce; from < items.length; from += atOnce)
-    await post(`/v1/conversations/${encodeURIComponent(id)}/items`, {items: items.slice(from, from + atOnce)});
+  try {
+    for (let from = atOnce; from < items.length; from += atOnce)
+      await post(`/v1/conversations/${encodeURIComponent(id)}/items`, {items: items.slice(from, from + atOnce)});
+  } catch (failure) {
+    await deleteTalk(id).catch(() => {}); // half of one is none
+    throw failure;
+  }
   return id;
 }
 

@@ -14,6 +14,7 @@ let talk = null; // the id of the conversation that is open; null: it is new
 let lastItem; // the id of the last item that is shown; undefined: there is none
 let items = []; // of the open one, where the server stores none
 let isStored = true; // the server keeps conversations
+let opening = null; // a value of its own while a conversation is being read
 let running = null; // the AbortController of the turn that is shown, while its reply is written
 
 // --- what the browser keeps ---
@@ -60,18 +61,26 @@ function askForKey(failure) {
   return asking;
 }
 
+/** Calls `ask()` again after a key was given. */
+async function withKey(ask) {
+  for (;;) {
+    try {
+      return await ask();
+    } catch (failure) {
+      if (failure.status !== 401) throw failure;
+      await askForKey(failure);
+    }
+  }
+}
+
 /** Calls `ask()` again after a key was given; while the server loads its model or is away, until it is there. */
 async function insist(ask) {
   for (let pause = 1000; ; pause = Math.min(2 * pause, 8000)) {
     try {
-      const answer = await ask();
+      const answer = await withKey(ask);
       say("");
       return answer;
     } catch (failure) {
-      if (failure.status === 401) {
-        await askForKey(failure);
-        continue;
-      }
       const comesLater = [0, 408, 429].includes(failure.status) || failure.status >= 500;
       say(failure.message, !comesLater);
       if (!comesLater) throw failure;
@@ -96,12 +105,8 @@ async function loadTalks(after = "") {
   if (!isStored) return;
   let page;
   try {
-    page = await api.listTalks(after);
+    page = await withKey(() => api.listTalks(after));
   } catch (failure) {
-    if (failure.status === 401) {
-      await askForKey(failure);
-      return loadTalks(after);
-    }
     isStored = failure.code !== "store_disabled";
     at("talks-note").textContent = isStored ? failure.message : "This server keeps no conversations: what is said here is lost when the page is closed.";
     return;
@@ -153,6 +158,7 @@ function followAddress() {
 // A turn whose conversation is left goes on, and is found there when it has ended. Where nothing is stored it
 // would be lost.
 function leave() {
+  opening = null;
   if (!isStored) running?.abort();
   running = null;
   setRunning(false);
@@ -171,21 +177,29 @@ function startTalk() {
 
 async function openTalk(id) {
   leave();
+  const mine = (opening = {});
   talk = id;
   items = [];
   markOpen();
+  view.clear();
   if (addressed() !== id) history.pushState(null, "", `#${id}`);
   try {
-    const page = await api.itemsBefore(id);
-    if (talk !== id) return; // another was opened meanwhile
+    const page = await withKey(() => api.itemsBefore(id));
+    if (opening !== mine) return; // another was opened meanwhile
     lastItem = page.items.at(-1)?.id;
     view.showItems(page.items, earlierThan(id, page));
     say("");
   } catch (failure) {
-    if (talk !== id) return;
-    if (failure.status === 404) startTalk();
-    else view.clear(make("p", {}, "The conversation could not be read."));
+    if (opening !== mine) return;
+    if (failure.status === 404) {
+      history.replaceState(null, "", "/"); // else the way back would lead here again
+      startTalk();
+    } else {
+      view.clear(make("p", {}, "The conversation could not be read."));
+    }
     say(failure.message, true);
+  } finally {
+    if (opening === mine) opening = null;
   }
   at("text").focus();
 }
@@ -196,7 +210,7 @@ function earlierThan(id, {items: shown, hasMore}) {
   return async ({target}) => {
     target.disabled = true;
     try {
-      const page = await api.itemsBefore(id, shown[0].id);
+      const page = await withKey(() => api.itemsBefore(id, shown[0].id));
       if (talk === id) view.showEarlier(page.items, earlierThan(id, page));
     } catch (failure) {
       target.disabled = false;
@@ -220,7 +234,7 @@ async function deleteTalk(id, button) {
   }
   try {
     if (talk === id) startTalk();
-    await api.deleteTalk(id);
+    await withKey(() => api.deleteTalk(id));
     await loadTalks();
   } catch (failure) {
     say(failure.message, true);
@@ -261,7 +275,7 @@ async function runTurn(text) {
     if (isShown(turn)) say("");
     await showOthers(turn);
   } catch (failure) {
-    await endBadly(failure, turn);
+    await endBadly(failure, turn).catch((worse) => say(worse.message, true));
   }
   endRunning(signal);
   await loadTalks();
@@ -274,16 +288,18 @@ function endRunning(signal) {
 }
 
 // Other pages and clients may have gone on with the conversation: then the model has read what is not shown.
-async function showOthers({id, last}) {
+async function showOthers({id, said, last}) {
   if (!isStored) return;
   const now = await api.lastItemsOf(id).catch(() => null);
   if (now === null || talk !== id) return;
   const before = now.at(-last.output.length - 2)?.id; // the item before this turn's
-  const isAllShown = before === lastItem || now.length >= 20 && before === undefined;
+  // (Who left, and came back before it had ended, has not seen this turn either.)
+  const isAllShown = said.isConnected && (before === lastItem || (now.length >= 20 && before === undefined));
   lastItem = now.at(-1)?.id;
   if (isAllShown) return;
+  const wasShown = said.isConnected;
   await openTalk(id);
-  say("Something else was said in this conversation meanwhile. This is all of it.");
+  if (wasShown && talk === id) say("Something else was said in this conversation meanwhile. This is all of it.");
 }
 
 function isShown({signal}) {
@@ -324,10 +340,15 @@ async function endBadly(failure, turn) {
   const {text, reply, made, response} = turn;
   const isStopped = failure.name === "AbortError", kept = await isKept(response);
   if (made !== null && kept === false) await dropEmpty(made);
-  if (!isShown(turn)) return reply.end();
+  if (!isShown(turn)) {
+    reply.end();
+    if (!isStopped && !kept) say(`A message that was left got no reply: ${failure.message}`, true);
+    return;
+  }
   if (failure.status === 404 && failure.param === "conversation") {
+    history.replaceState(null, "", "/");
     startTalk();
-    at("text").value = text;
+    if (at("text").value === "") at("text").value = text;
     fitText();
     return say("The conversation was deleted meanwhile.", true);
   }
@@ -341,6 +362,7 @@ async function endBadly(failure, turn) {
   if (at("text").value === "") at("text").value = text;
   fitText();
   view.toEnd();
+  endRunning(turn.signal);
   if (failure.status === 401) await askForKey(failure);
   if (failure.code === "model_not_found") await loadModels(); // the server serves another one by now
 }
@@ -362,21 +384,25 @@ async function dropEmpty(id) {
 // The last message is asked anew, in a conversation that begins with all that was said before it. The old one
 // stays as it is, so nothing is lost whatever becomes of the new one.
 async function tryAgain() {
-  if (running) return;
+  if (running || opening) return;
   running = new AbortController();
   const {signal} = running, id = talk;
   setRunning(true);
   let text = "";
   try {
-    const known = isStored ? await api.itemsOf(id) : items;
+    const known = isStored ? await withKey(() => api.itemsOf(id)) : items;
     const first = known.findLastIndex((item) => item.type === "message" && item.role === "user");
     text = textOf(known[first]?.content);
-    const before = known.slice(0, Math.max(0, first));
+    if (text === "") throw new Error("There is no message to ask again.");
+    const before = known.slice(0, first);
     const branch = isStored && before.length > 0 ? await api.newTalk(before, signal) : null;
-    if (running?.signal !== signal) return;
+    if (running?.signal !== signal) {
+      if (branch) await api.deleteTalk(branch).catch(() => {}); // somebody has left
+      return loadTalks();
+    }
     talk = branch;
     markOpen();
-    if (branch) history.pushState(null, "", `#${branch}`);
+    if (isStored) history.pushState(null, "", branch ? `#${branch}` : "/");
     lastItem = before.at(-1)?.id;
     items = before;
     view.takeBack();
@@ -403,7 +429,7 @@ function fitText() {
 
 function submit() {
   const text = at("text").value.trim();
-  if (text === "" || running || at("send").disabled) return;
+  if (text === "" || running || opening || at("send").disabled) return;
   at("text").value = "";
   fitText();
   runTurn(text);

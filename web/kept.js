@@ -5,10 +5,11 @@
 const fallback = {localStorage: new Map(), sessionStorage: new Map()};
 
 function read(place, name) {
+  if (fallback[place].has(name)) return fallback[place].get(name);
   try {
     return window[place].getItem(`loci-${name}`);
   } catch {
-    return fallback[place].get(name) ?? null;
+    return null;
   }
 }
 
@@ -17,6 +18,7 @@ function write(place, name, value) {
   try {
     if (value === null) window[place].removeItem(`loci-${name}`);
     else window[place].setItem(`loci-${name}`, value);
+    fallback[place].delete(name);
   } catch {
     if (value === null) fallback[place].delete(name);
     else fallback[place].set(name, value);

@@ -173,9 +173,24 @@ export function inline(text, depth = 0) {
 // again from a later one: else a line of open marks would take time by its square.
 class Marks {
   #none = new Set();
+  #ticks = null; // by their length: where runs of backticks stand, and the next one to look at
 
   constructor(text) {
     this.text = text;
+  }
+
+  // The next run of so many backticks from `from` on; -1: there is none. Calls come with a `from` that grows.
+  ticks(length, from) {
+    if (!this.#ticks) {
+      this.#ticks = new Map();
+      for (const {0: run, index} of this.text.matchAll(/`+/g)) {
+        if (!this.#ticks.has(run.length)) this.#ticks.set(run.length, {places: [], next: 0});
+        this.#ticks.get(run.length).places.push(index);
+      }
+    }
+    const runs = this.#ticks.get(length);
+    while (runs && runs.next < runs.places.length && runs.places[runs.next] < from) ++runs.next;
+    return runs?.places[runs.next] ?? -1;
   }
 
   // The next place of `mark` from `from` on for which `fits(place)` holds; -1: there is none. Calls with one
@@ -203,7 +218,7 @@ function run(text, at) {
 function code(text, at, marks) {
   if (text[at] !== "`") return null;
   const mark = run(text, at), from = at + mark.length;
-  const end = marks.find(`code ${mark}`, mark, from, (place) => text[place - 1] !== "`" && text[place + mark.length] !== "`");
+  const end = marks.ticks(mark.length, from);
   if (end < 0) return {text: mark, next: from};
   const inner = text.slice(from, end);
   const isPadded = inner.length > 2 && inner.startsWith(" ") && inner.endsWith(" ");

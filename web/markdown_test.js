@@ -73,3 +73,16 @@ test("every beginning of a text can be drawn", () => {
   const text = CASES.map(([one]) => one).join("\n\n");
   for (let end = 0; end <= text.length; ++end) parseMarkdown(text.slice(0, end));
 });
+
+test("time for runs of backticks of all lengths", () => {
+  const took = (bytes) => {
+    let text = "";
+    for (let length = 1; text.length < bytes; ++length) text += `${"`".repeat(length)} `;
+    const began = performance.now();
+    parseMarkdown(text);
+    return performance.now() - began;
+  };
+  took(5_000);
+  const short = Math.min(took(5_000), took(5_000)), long = Math.min(took(80_000), took(80_000));
+  assert.ok(long < 64 * (short + 2), `${long} ms for 80,000, ${short} ms for 5,000`);
+});

@@ -24,7 +24,7 @@ export class TalkView {
   /** Items as /v1/conversations/{id}/items has them, in place of all. `earlier()` is called where somebody wants those before them; null: there are none. */
   showItems(items, earlier = null) {
     this.clear();
-    this.log.append(this.#drawn(items, earlier));
+    this.log.append(this.#drawn(items, earlier, true));
     this.toEnd();
   }
 
@@ -32,22 +32,23 @@ export class TalkView {
   showEarlier(items, earlier) {
     const below = this.log.scrollHeight - this.log.scrollTop;
     this.log.querySelector(".earlier")?.remove();
-    this.log.prepend(this.#drawn(items, earlier));
+    this.log.prepend(this.#drawn(items, earlier, false));
     this.log.scrollTop = this.log.scrollHeight - below;
   }
 
   // Away from the page: to look where it stands after each message would take time by the square of their
   // number.
-  #drawn(items, earlier) {
+  #drawn(items, earlier, isEnd) {
     const drawn = document.createDocumentFragment();
     if (earlier) drawn.append(make("button", {type: "button", class: "plain earlier", onclick: earlier}, "Earlier messages"));
     this.#target = drawn;
-    this.#add(items);
+    this.#add(items, isEnd);
     this.#target = this.log;
     return drawn;
   }
 
-  #add(items) {
+  // `isEnd`: no item of the conversation comes behind them.
+  #add(items, isEnd) {
     let reasoning = "";
     const addReply = (text, isCut) => {
       const reply = this.beginReply();
@@ -58,13 +59,13 @@ export class TalkView {
     for (const item of items) {
       const isReply = item.type === "message" && item.role === "assistant";
       // A turn that came to its limit within its reasoning has nothing else.
-      if (reasoning && !isReply && item.type !== "reasoning" && item.type !== "function_call") addReply("", true);
+      if (reasoning && !isReply && item.type !== "reasoning") addReply("", item.type === "message");
       if (item.type === "reasoning") reasoning += textOf(item.content);
       else if (isReply) addReply(textOf(item.content), item.status === "incomplete");
       else if (item.type === "message") this.addText(item.role === "user" ? "user" : "system", textOf(item.content));
       else this.addText("other", describe(item));
     }
-    if (reasoning) addReply("", true);
+    if (reasoning) addReply("", isEnd);
   }
 
   #append(element) {
