@@ -102,8 +102,10 @@ TEST_F(FrontSpansTest, TheInstanceWorksForTheSpanOfItsTry) {
 }
 
 TEST_F(FrontSpansTest, EachTryHasItsOwn) {
+  Mutex mutex;  // guards `names`: each instance has a thread
   std::vector<std::string> names;
   const auto script = [&](const std::string& got) {
+    const MutexLock lock(mutex);
     names.push_back(traceparent_of_text(got));
     return names.size() == 1 ? std::string() : whole("{}");  // the first one ends
   };
@@ -112,8 +114,11 @@ TEST_F(FrontSpansTest, EachTryHasItsOwn) {
   post("/v1/chat/completions", kChat, kAsked);
   const std::vector<Json> all = spans(3);
   ASSERT_EQ(all.size(), 3u);
-  ASSERT_EQ(names.size(), 2u);
-  EXPECT_NE(names[0], names[1]);
+  {
+    const MutexLock lock(mutex);
+    ASSERT_EQ(names.size(), 2u);
+    EXPECT_NE(names[0], names[1]);
+  }
   EXPECT_EQ(all[0]["status"]["code"], 2);
   EXPECT_EQ(value(all[0], "error.type"), "instance_lost");
   EXPECT_FALSE(all[1].contains("status"));

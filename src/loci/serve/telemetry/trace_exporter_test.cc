@@ -156,7 +156,8 @@ TEST_F(TraceExporterTest, KeepsTheNewestWithinItsBoundWhileTheCollectorIsAway) {
   collector_->answer_with([] { return PostAnswer{.result = Result::kTaken, .why = {}, .body = {}}; });
   EXPECT_TRUE(has_counts(20, 80));
   const std::vector<std::string> names = collector_->names();
-  EXPECT_EQ(names.front(), "80");
+  // (A batch that was on its way stays.)
+  EXPECT_TRUE(names.front() == "80" || names.front() == "0") << names.front();
   EXPECT_EQ(names.back(), "99");
   exporter_->stop(0);
   // One warning when it begins, one line when it ends.
