@@ -248,7 +248,8 @@ const TARGET_MAX = 2048;
 function link(text, at, depth, marks) {
   if (text[at] !== "[" || depth >= DEPTH_MAX) return null;
   const middle = marks.find("](", "](", at + 1);
-  if (middle < 0 || text.indexOf("[", at + 1) < middle && text.indexOf("[", at + 1) > 0) return null;
+  const inner = text.indexOf("[", at + 1); // of two brackets the inner one begins the link
+  if (middle < 0 || (inner > 0 && inner < middle)) return null;
   const end = marks.find(")", ")", middle + 2);
   if (end < 0 || end - middle > TARGET_MAX) return null;
   const [target] = text.slice(middle + 2, end).trim().split(/\s/);

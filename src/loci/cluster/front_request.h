@@ -180,8 +180,8 @@ struct FrontFeeds {
 std::string front_metrics(const FrontCounts& counts, const FrontInstances& instances, const FrontFeeds& feeds,
                           std::uint64_t running, const std::optional<TraceCounts>& traces);
 
-// The path as a pattern, of which there are few: "/v1/responses/{id}". "/v1/{path}" of one that the API does
-// not have.
+// The API's route that the path is of: "/v1/responses/{id}" of "/v1/responses/resp_1"; "/v1/{path}" if there
+// is none. So clients cannot make up names for spans.
 std::string_view routed_pattern(std::string_view path);
 
 }  // namespace loci

@@ -12,6 +12,7 @@
 
 #include "loci/cluster/front.h"
 #include "loci/cluster/front_request.h"
+#include "loci/serve/http/path_pattern.h"
 #include "loci/serve/http/trace_header.h"
 
 namespace loci {
@@ -19,24 +20,6 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
 namespace {
-
-std::vector<std::string_view> segments(std::string_view path) {
-  std::vector<std::string_view> out;
-  for (std::size_t at = 1; at <= path.size();) {
-    const std::size_t end = std::min(path.find('/', at), path.size());
-    out.push_back(path.substr(at, end - at));
-    at = end + 1;
-  }
-  return out;
-}
-
-bool fits(std::string_view pattern, std::string_view path) {
-  const std::vector<std::string_view> wanted = segments(pattern), found = segments(path);
-  const auto is_same = [](std::string_view one, std::string_view other) {
-    return one == other || (one.starts_with('{') && !other.empty());
-  };
-  return std::ranges::equal(wanted, found, is_same);
-}
 
 std::string_view method_of(const HttpRequest& message) {
   if (message.method == http::verb::unknown) return "_OTHER";  // so that clients name no spans
@@ -66,7 +49,8 @@ std::string_view routed_pattern(std::string_view path) {
                                                                  "/openapi.json"};
   // (A model's name may have slashes.)
   if (path.starts_with("/v1/models/") && path.size() > 11) return "/v1/models/{model}";
-  const auto found = std::ranges::find_if(kPatterns, [&](std::string_view one) { return fits(one, path); });
+  const auto found = std::ranges::find_if(
+      kPatterns, [&](std::string_view one) { return parameters_of(one, path).has_value(); });
   return found == kPatterns.end() ? "/v1/{path}" : *found;
 }
 

@@ -17,7 +17,7 @@
 namespace loci {
 namespace {
 
-// A server whose handler answers with 200 and makes spans of what the test says.
+// A server that answers each request with 200, as if a reply had been made as the test says.
 class CallSpansTest : public testing::Test {
  protected:
   // The spans of one request to that route, by name.

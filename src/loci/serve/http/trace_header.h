@@ -11,8 +11,8 @@ namespace loci {
 
 // Empty: the request has none, or several, of which none counts. A view of the request.
 std::string_view traceparent_in(const HttpRequest& request);
-// In place of what the request has: who reads it next works for this span. `tracestate`, which belongs to the
-// trace, stays only where the trace is the one that the request has named.
+// Sets the request's header to this span, so that whoever gets the request next makes spans below it. The
+// header `tracestate` belongs to the client's trace: it is removed if this span is of another one.
 void put_traceparent(HttpRequest& request, const TraceContext& context);
 
 }  // namespace loci

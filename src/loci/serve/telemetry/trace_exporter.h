@@ -29,8 +29,8 @@ struct PostAnswer {
     kRefused,   // for good
   };
   Result result = Result::kTryAgain;
-  std::string why;        // of what was not taken, for the log
-  std::string body;       // of what was taken
+  std::string why;        // the reason for the log, if the collector did not take the spans
+  std::string body;       // of the collector's answer, if it took them
   Nanos retry_after = 0;  // as the collector said; 0: it did not
 };
 // Sends a body of JSON and waits for the answer, no longer than `timeout`. Called by the exporter's thread.
