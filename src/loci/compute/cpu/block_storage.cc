@@ -9,6 +9,7 @@
 
 #include "loci/base/check.h"
 #include "loci/base/copy_bytes.h"
+#include "loci/compute/wake.h"
 
 namespace loci::cpu {
 
@@ -118,12 +119,12 @@ void BlockStorage::layer_arrived(SlotId slot, std::uint32_t layer) {
   LOCI_CHECK(layer < layers_.size(), "no such layer");
   std::atomic<std::uint32_t>& word = state(layers_[layer].group, slot);
   word.store(layers_[layer].index + 1, std::memory_order_release);
-  word.notify_all();
+  wake_all(word);
 }
 
 void BlockStorage::fill_failed(std::uint32_t group, SlotId slot) {
   state(group, slot).fetch_or(kFailed, std::memory_order_release);
-  state(group, slot).notify_all();
+  wake_all(state(group, slot));
 }
 
 bool BlockStorage::comes_hidden(SlotId slot, std::uint32_t layer) const {
@@ -166,7 +167,7 @@ void BlockStorage::write_hidden(SlotId slot, std::uint32_t layer, std::uint32_t 
   LOCI_CHECK(said == position, "a block's layers are of one position");
   std::memcpy(slice(slot, layer), rows.data(), rows.size());
   word.fetch_add(kOneHidden, std::memory_order_release);
-  word.notify_all();
+  wake_all(word);
 }
 
 std::uint32_t BlockStorage::position(SlotId slot, std::uint32_t layer) const {
@@ -191,7 +192,7 @@ std::optional<std::uint32_t> BlockStorage::claim_hidden(SlotId slot, std::uint32
 void BlockStorage::projected(SlotId slot, std::uint32_t layer) {
   std::atomic<std::uint32_t>& word = state(layers_[layer].group, slot);
   word.fetch_sub(kProjecting - 1, std::memory_order_release);  // one slice more, and the claim ends
-  word.notify_all();
+  wake_all(word);
 }
 
 void BlockStorage::set_whole(std::uint32_t group, SlotId slot) {

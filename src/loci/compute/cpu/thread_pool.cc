@@ -14,6 +14,7 @@
 #include "loci/base/check.h"
 #include "loci/base/control_group.h"
 #include "loci/compute/cpu/numa.h"
+#include "loci/compute/wake.h"
 
 namespace loci::cpu {
 
@@ -49,7 +50,7 @@ ThreadPool::~ThreadPool() { stop(); }
 void ThreadPool::stop() {
   stopping_ = true;
   job_.fetch_add(1, std::memory_order_release);
-  job_.notify_all();
+  wake_all(job_);
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -77,7 +78,7 @@ void ThreadPool::run_erased(Function function, const void* context) {
   function_ = function;
   context_ = context;
   job_.fetch_add(1, std::memory_order_release);
-  job_.notify_all();
+  wake_all(job_);
   function(context, 0);
   barrier(0);
 }
@@ -89,7 +90,7 @@ void ThreadPool::barrier(std::uint32_t thread) {
     arrived_.store(0, std::memory_order_relaxed);
     next_.store(0, std::memory_order_relaxed);
     phase_.store(phase + 1, std::memory_order_release);
-    phase_.notify_all();
+    wake_all(phase_);
   } else {
     wait_for_change(phase_, phase);
   }

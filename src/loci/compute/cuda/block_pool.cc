@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/compute/wake.h"
 
 namespace loci::cuda {
 namespace {
@@ -193,7 +194,7 @@ void BlockPool::projected(std::uint32_t layer, SlotId slot, Ticket ticket) {
   if (ticket > 0) pools_[group].projections[slot.value].store(ticket, std::memory_order_relaxed);
   std::atomic<std::uint32_t>& word = state(group, slot);
   word.fetch_sub(kProjecting - kOneProjected, std::memory_order_release);  // one more, and the claim ends
-  word.notify_all();
+  wake_all(word);
 }
 
 void BlockPool::projection_refused(std::uint32_t layer, SlotId slot, Ticket ticket) {
@@ -201,7 +202,7 @@ void BlockPool::projection_refused(std::uint32_t layer, SlotId slot, Ticket tick
   pools_[group].projections[slot.value].store(ticket, std::memory_order_relaxed);
   std::atomic<std::uint32_t>& word = state(group, slot);
   word.fetch_and(~kProjecting, std::memory_order_release);
-  word.notify_all();
+  wake_all(word);
 }
 
 template <class Piece>
@@ -243,7 +244,7 @@ void BlockPool::check_piece(std::uint32_t group, SlotId slot, LayerRange layers,
 void BlockPool::layers_queued(std::uint32_t group, SlotId slot, std::uint32_t end) {
   std::atomic<std::uint32_t>& word = state(group, slot);
   word.store(end, std::memory_order_release);
-  word.notify_all();
+  wake_all(word);
 }
 
 void BlockPool::load(std::uint32_t group, LayerRange layers, std::span<const LoadPiece> pieces,
@@ -287,7 +288,7 @@ void BlockPool::hidden_queued(std::uint32_t group, const HiddenPiece& piece, std
   LOCI_CHECK(said == piece.position, "a block's layers are of one position");
   std::atomic<std::uint32_t>& word = state(group, piece.slot);
   word.fetch_add(index == 0 ? kHidden + 1 : 1, std::memory_order_release);
-  word.notify_all();
+  wake_all(word);
 }
 
 void BlockPool::load_hidden(std::uint32_t group, std::uint32_t index, std::span<const HiddenPiece> pieces,
@@ -346,7 +347,7 @@ void BlockPool::save_staged(std::uint32_t group, LayerRange layers, std::span<co
 
 void BlockPool::fill_failed(std::uint32_t group, SlotId slot) {
   state(group, slot).fetch_or(kFailed, std::memory_order_release);
-  state(group, slot).notify_all();
+  wake_all(state(group, slot));
 }
 
 }  // namespace loci::cuda
