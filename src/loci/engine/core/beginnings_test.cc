@@ -151,6 +151,8 @@ TEST(Beginnings, AnEndThatIsLateIsNotWaitedFor) {
   d.step(Tick{});
   EXPECT_EQ(d.starts.back().sources.disk, 64u);
   EXPECT_EQ(d.core.stats().before_queue, 0u);
+  EXPECT_EQ(d.missed(MissReason::kTooSlow), 6u) << "the disk has them";
+  EXPECT_EQ(d.missed(MissReason::kNeverSeen), 5u);
   d.finish();
 }
 

@@ -425,6 +425,13 @@ FoundBlock Restores::source_of(const CoreRequest& request, const CoreProbe& foun
   return source(Tier::kDevice, false, there);
 }
 
+std::uint32_t Restores::late_tokens(const CoreRequest& request, std::uint32_t number,
+                                    std::uint32_t there) const {
+  const std::optional<CoreBeginning>& beginning = request.beginning->found;
+  if (!beginning || beginning->number != number || beginning->run <= there) return 0;
+  return index_.find(beginning->key) == kNoBlock ? 0 : beginning->run - there;
+}
+
 FoundSources Restores::sources(const CoreRequest& request, const CoreProbes& probes, bool with_copies) const {
   FoundSources out;
   out.blocks.reserve(probes.blocks.size());
@@ -441,7 +448,10 @@ FoundSources Restores::sources(const CoreRequest& request, const CoreProbes& pro
     if (from.tokens == count) continue;
     MissReason reason = last ? MissReason::kNeverSeen : index_.miss_reason(found.node, found.key);
     if (found.too_slow) reason = MissReason::kTooSlow;
-    sum.computed[static_cast<std::size_t>(reason)] += count - from.tokens;
+    const std::uint32_t late =
+        reason == MissReason::kNeverSeen ? late_tokens(request, i, from.tokens) : std::uint32_t{0};
+    sum.computed[static_cast<std::size_t>(MissReason::kTooSlow)] += late;
+    sum.computed[static_cast<std::size_t>(reason)] += count - from.tokens - late;
     sum.predicted_compute += pass_times_.compute(begin + from.tokens, count - from.tokens);
   }
   return out;

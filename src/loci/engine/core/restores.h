@@ -123,6 +123,9 @@ class Restores {
   // The same of one block, of whose `count` tokens `there` are on the device, or will be copied there.
   FoundBlock source_of(const CoreRequest& request, const CoreProbe& found, std::uint32_t number,
                        std::uint32_t there, std::uint32_t count) const;
+  // Those of the block's tokens behind the `there` first ones that a slower tier has as the end of a
+  // sequence, which was waited for in vain (beginnings.h).
+  std::uint32_t late_tokens(const CoreRequest& request, std::uint32_t number, std::uint32_t there) const;
   // The price of loading the block, with projecting; without that of computing it.
   RestorableBlock restorable(const CoreProbe& found, std::uint32_t number) const;
   // What else is booked: links, the batch, who waits. Nothing of the request itself.
