@@ -145,6 +145,6 @@ def test_structured_errors_name_the_field(server):
     refused("guided_grammar", guided_grammar="start: other")
     refused("grammar", grammar="root ::= other")
     refused("guided_choice", guided_choice=["a"], guided_regex="a")
-    # It compiles; where all of its members may begin, it exceeds its bounds. One is required, so that "{}" is no way past them.
-    refused("guided_json", guided_json={"type": "object", "properties": {f"member{i}": {"type": "integer"} for i in range(500)},
-                                        "required": ["member499"]})
+    # It compiles; where all of its members may begin, it exceeds its bounds. A sampled reply may be "{}", and never come there.
+    refused("guided_json", temperature=0,
+            guided_json={"type": "object", "properties": {f"member{i}": {"type": "integer"} for i in range(500)}})
