@@ -84,6 +84,44 @@ def test_tools_none_keeps_the_prompt(server):
     assert prompts["none"]["prompt_tokens_details"]["cached_tokens"] >= prompts["auto"]["prompt_tokens"] - 1, prompts
 
 
+def allowing(mode, tool):
+    named = {"type": "function", "function": {"name": tool["function"]["name"]}}
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [named]}}
+
+
+def test_tools_allowed_ones_are_called_alone_and_keep_the_prompt(server):
+    text = "What is the weather in Geneva, and what is 3 + 4?"
+    usage = server.post(CHAT, tools_body(text, max_tokens=8)).json["usage"]
+    for mode in ("auto", "required"):
+        for tool in (WEATHER, ADD):
+            body = tools_body(text, tool_choice=allowing(mode, tool), temperature=1.0, seed=5, parallel_tool_calls=False)
+            reply = server.post(CHAT, body).json
+            assert reply["usage"]["prompt_tokens"] == usage["prompt_tokens"], reply
+            assert reply["usage"]["prompt_tokens_details"]["cached_tokens"] >= usage["prompt_tokens"] - 1, reply
+            choice = reply["choices"][0]
+            calls = choice["message"].get("tool_calls", [])
+            assert all(call["function"]["name"] == tool["function"]["name"] for call in calls), reply
+            if mode == "required":
+                assert len(calls) == 1 and choice["message"]["content"] is None, reply
+                check_call(calls[0])
+            message, streamed, finish = streamed_message(server, body)
+            assert (message["content"], finish) == (choice["message"]["content"] or "", choice["finish_reason"])
+            assert [(c["name"], c["arguments"]) for c in streamed] == [
+                (c["function"]["name"], c["function"]["arguments"]) for c in calls]
+
+
+def test_tools_the_next_turn_finds_its_state_whatever_it_may_call(server):
+    body = tools_body("What is the weather in Lugano?", tool_choice=allowing("required", WEATHER), parallel_tool_calls=False)
+    first = server.post(CHAT, body).json
+    message = first["choices"][0]["message"]
+    result = {"role": "tool", "tool_call_id": message["tool_calls"][0]["id"], "content": "3 + 4 degrees"}
+    second = server.post(CHAT, {**body, "messages": body["messages"] + [message, result],
+                                "tool_choice": allowing("required", ADD)}).json
+    assert second["choices"][0]["message"]["tool_calls"][0]["function"]["name"] == "add", second
+    cached = second["usage"]["prompt_tokens_details"]["cached_tokens"]
+    assert cached >= first["usage"]["prompt_tokens"], (first["usage"], second["usage"])
+
+
 def test_tools_beside_a_response_format_are_called_or_the_content_is_of_it(server):
     schema = {"type": "object", "properties": {"answer": {"type": "string", "maxLength": 20}},
               "required": ["answer"], "additionalProperties": False}
@@ -134,6 +172,9 @@ def test_tools_are_checked(server):
                           ({"tools": []} | {"tool_choice": "required"}, "tool_choice"),
                           ({"tools": [{"type": "function", "function": {"name": "a b"}}]}, "tools[0].function.name"),
                           ({"tools": [{"type": "retrieval"}], "tool_choice": "required"}, "tool_choice"),
+                          ({"tool_choice": allowing("none", ADD)}, "tool_choice.allowed_tools.mode"),
+                          ({"tool_choice": allowing("auto", ADD), "tools": [WEATHER]},
+                           "tool_choice.allowed_tools.tools[0].function.name"),
                           ({"parallel_tool_calls": 1}, "parallel_tool_calls"),
                           ({"functions": [{"name": "f"}]}, "functions"),
                           ({"prompt_cache_key": 5}, "prompt_cache_key"),

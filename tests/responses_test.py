@@ -243,6 +243,36 @@ def test_calls_of_functions_come_back(server):
     expect_equal([i["id"] for i in rest["data"]], [listed[1]["id"], listed[0]["id"]], "the next page")
 
 
+def test_allowed_tools_keep_the_prompt(server):
+    def tool(name, properties):
+        return {"type": "function", "name": name, "description": f"Tells the {name}.", "parameters": {
+            "type": "object", "properties": {one: {"type": "integer", "minimum": 0, "maximum": 99} for one in properties},
+            "required": properties}}
+
+    def allowing(mode, name):
+        return {"type": "allowed_tools", "mode": mode, "tools": [{"type": "function", "name": name}]}
+    tools = {"tools": [tool("time", ["zone"]), tool("weather", ["place"])], "max_output_tokens": 80, "parallel_tool_calls": False}
+    first = create(server, "What is the time in zone 3?", **tools, tool_choice=allowing("required", "time"))
+    expect_equal([item["name"] for item in first["output"]], ["time"], "what is called")
+    expect_equal(first["tool_choice"], allowing("required", "time"), "tool_choice")
+    expect_equal([one["name"] for one in first["tools"]], ["time", "weather"], "tools")
+    result = [{"type": "function_call_output", "call_id": first["output"][0]["call_id"], "output": "It is late."}]
+    for mode in ("required", "auto"):
+        asked = tools | {"tool_choice": allowing(mode, "weather"), "previous_response_id": first["id"]}
+        second = create(server, result, **asked)
+        cached = second["usage"]["input_tokens_details"]["cached_tokens"]
+        expect(cached >= first["usage"]["input_tokens"], f"the first turn's state is found: {second['usage']}")
+        called = [item["name"] for item in second["output"] if item["type"] == "function_call"]
+        expect(called == ["weather"] or (mode == "auto" and called == []), f"what may be called: {second['output']}")
+        done = stream(server, result, **asked)[-1]["response"]
+        expect_equal([{**item, "id": 0, "call_id": 0} for item in done["output"]],
+                     [{**item, "id": 0, "call_id": 0} for item in second["output"]], "the stream")
+    wrong = {"tool_choice.mode": allowing("any", "time"), "tool_choice.tools": {**allowing("auto", "time"), "tools": []},
+             "tool_choice.tools[0].name": allowing("auto", "place")}
+    for param, choice in wrong.items():
+        expect_error(server.post("/v1/responses", {"input": "x", "tools": tools["tools"], "tool_choice": choice}), 400, param)
+
+
 def test_restart_keeps_all(binary, model):
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "conversations.db")

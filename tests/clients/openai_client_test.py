@@ -22,6 +22,7 @@ class Add(BaseModel):
 
 TOOLS = [openai.pydantic_function_tool(GetWeather), openai.pydantic_function_tool(Add)]
 NAMED = {"type": "function", "function": {"name": "Add"}}
+ALLOWED = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [NAMED]}}
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,7 @@ def check_call(call):
 
 
 def test_tools(create):
-    for choice, names in (("required", {"GetWeather", "Add"}), (NAMED, {"Add"})):
+    for choice, names in (("required", {"GetWeather", "Add"}), (NAMED, {"Add"}), (ALLOWED, {"Add"})):
         fields = {"messages": WEATHER, "tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 120}
         whole = create(**fields).choices[0]
         assert whole.finish_reason == "tool_calls" and whole.message.content is None, whole

@@ -80,6 +80,61 @@ TEST(ToolUse, ReadsAndRefusesByPlace) {
   EXPECT_TRUE(read_chat_tools(with({{"tool_choice", named}}))->one_call());
 }
 
+Json allowing(const Json& mode, const Json& tools) {
+  return {{"type", "allowed_tools"}, {"allowed_tools", {{"mode", mode}, {"tools", tools}}}};
+}
+
+TEST(ToolUse, AllowsSomeOfTheTools) {
+  Json add = weather();
+  add["function"]["name"] = "add";
+  const Json tools = Json::array({weather(), add});
+  const Json named = {{"type", "function"}, {"function", {{"name", "add"}}}};
+  const auto with = [&](const Json& choice) -> Json { return {{"tools", tools}, {"tool_choice", choice}}; };
+  const ToolUse free = *read_chat_tools(with(allowing("auto", Json::array({named, named}))));
+  EXPECT_EQ(free.tools.size(), 2u) << "the model is told of both, so that its prompt stays what it was";
+  EXPECT_EQ(free.choice, ToolChoice::kAuto);
+  EXPECT_TRUE(free.may_call("add") && !free.may_call("get_weather"));
+  const ToolUse forced = *read_chat_tools(with(allowing("required", Json::array({named}))));
+  EXPECT_EQ(forced.choice, ToolChoice::kRequired);
+  EXPECT_TRUE(forced.may_call("add") && !forced.may_call("get_weather"));
+  EXPECT_FALSE(forced.one_call());
+  Json other = named;
+  other["function"]["name"] = "get_weather";
+  EXPECT_TRUE(read_chat_tools(with(allowing("auto", Json::array({other, named}))))->allowed.empty())
+      << "all are no restriction";
+}
+
+TEST(ToolUse, RefusesByPlaceWhatItCannotAllow) {
+  const Json named = {{"type", "function"}, {"function", {{"name", "get_weather"}}}};
+  const auto with = [](const Json& choice) {
+    return field({{"tools", Json::array({weather()})}, {"tool_choice", choice}});
+  };
+  const Json list = Json::array({named});
+  EXPECT_EQ(with(allowing("auto", list)), "accepted");
+  EXPECT_EQ(with(allowing("none", list)), "tool_choice.allowed_tools.mode");
+  EXPECT_EQ(with(allowing(5, list)), "tool_choice.allowed_tools.mode");
+  EXPECT_EQ(with(allowing(nullptr, list)), "tool_choice.allowed_tools.mode");
+  EXPECT_EQ(with(allowing("auto", Json::array())), "tool_choice.allowed_tools.tools");
+  EXPECT_EQ(with(allowing("auto", "get_weather")), "tool_choice.allowed_tools.tools");
+  EXPECT_EQ(with(allowing("auto", nullptr)), "tool_choice.allowed_tools.tools");
+  EXPECT_EQ(with(allowing("auto", Json(std::vector<Json>(kToolsMax + 1, named)))),
+            "tool_choice.allowed_tools.tools");
+  EXPECT_EQ(with(allowing("auto", Json::array({named, 5}))), "tool_choice.allowed_tools.tools[1]");
+  const Json search = {{"type", "web_search"}};
+  EXPECT_EQ(with(allowing("auto", Json::array({search}))), "tool_choice.allowed_tools.tools[0].type");
+  const Json flat = {{"type", "function"}, {"name", "get_weather"}};
+  EXPECT_EQ(with(allowing("auto", Json::array({flat}))), "tool_choice.allowed_tools.tools[0].function");
+  Json unknown = named;
+  unknown["function"]["name"] = "leave";
+  EXPECT_EQ(with(allowing("required", Json::array({named, unknown}))),
+            "tool_choice.allowed_tools.tools[1].function.name");
+  EXPECT_EQ(with({{"type", "allowed_tools"}, {"mode", "auto"}, {"tools", list}}), "tool_choice");
+  EXPECT_EQ(with({{"type", "allowed_tools"}, {"allowed_tools", "get_weather"}}), "tool_choice.allowed_tools");
+  EXPECT_EQ(field({{"tool_choice", allowing("auto", list)}}),
+            "tool_choice.allowed_tools.tools[0].function.name")
+      << "there are no tools";
+}
+
 // What a chat template shows the model of the tool's parameters.
 constexpr const char* kParameters =
     R"({"type":"object","properties":{"zone":{"type":"string"},"area":{"enum":["b","a"],"default":"b"}},"required":["zone"]})";
@@ -169,6 +224,12 @@ TEST(TemplateContext, GivesTemplatesWhatTheyTake) {
   EXPECT_EQ(context["messages"][3]["name"], "get_weather");
   EXPECT_EQ(context_of(conversation(), {}, {{"tool_choice", "none"}}), context)
       << "the prompt, and with it the state, is the same";
+  Json tools = Json::array({weather(), weather()});
+  tools[1]["function"]["name"] = "add";
+  const Json named = {{"type", "function"}, {"function", {{"name", "add"}}}};
+  EXPECT_EQ(context_of(conversation(), {},
+                       {{"tools", tools}, {"tool_choice", allowing("auto", Json::array({named}))}}),
+            context_of(conversation(), {}, {{"tools", tools}}));
 }
 
 TEST(TemplateContext, OneCallAMessageWhereTheTemplateTakesOne) {

@@ -247,11 +247,17 @@ void OutputParser::reasoning_byte(char c) {
 
 std::unique_ptr<CallReader> OutputParser::make_json_reader() const {
   // Without a mark that says so, only what calls one of the request's tools is a call.
-  if (!syntax_->bare_calls()) return std::make_unique<JsonCallReader>([](std::string_view) { return true; });
+  const bool is_any = !syntax_->bare_calls() && options_.other_tools == OtherTools::kCalled;
+  const bool is_strict = syntax_->bare_calls() && options_.calls == CallPlace::kInsteadOfText;
   return std::make_unique<JsonCallReader>(
-      [names = options_.tool_names](std::string_view name) { return contains(names, name); },
-      options_.calls == CallPlace::kAnywhere ? JsonCallReader::Members::kAny
-                                             : JsonCallReader::Members::kNameThenArguments);
+      [is_any, names = is_any ? std::vector<std::string>() : options_.tool_names](std::string_view name) {
+        return is_any || contains(names, name);
+      },
+      is_strict ? JsonCallReader::Members::kNameThenArguments : JsonCallReader::Members::kAny);
+}
+
+bool OutputParser::is_called(std::string_view name) const {
+  return options_.other_tools == OtherTools::kCalled || contains(options_.tool_names, name);
 }
 
 void OutputParser::begin_bare_call(char first) {
@@ -284,7 +290,7 @@ void OutputParser::header_byte(char c) {
 
 void OutputParser::begin_named_call(char first) {
   std::string name = syntax_->name_in_header(std::exchange(header_, {}));
-  if (name.empty()) {
+  if (name.empty() || !is_called(name)) {
     raw_ += first;
     return fail_call();
   }
@@ -386,7 +392,8 @@ void OutputParser::begin_channel_body() {
   const std::string channel = word_after("<|channel|>");
   const std::string recipient = word_after("to=");
   const std::string name = syntax_->name_in_header(recipient);
-  if (!name.empty() && recipient.starts_with("functions.") && !options_.tool_names.empty()) {
+  const bool is_call = !name.empty() && recipient.starts_with("functions.");
+  if (is_call && !options_.tool_names.empty() && is_called(name)) {
     reader_ = std::make_unique<ArgumentsReader>(name);
     enter(State::kCall);
   } else if (channel == "analysis") {

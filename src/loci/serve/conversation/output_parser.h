@@ -34,9 +34,16 @@ enum class CallPlace : std::uint8_t {
   kInsteadOfText,
 };
 
+// What a call of a tool that is not among the names is, where a mark says that it is a call.
+enum class OtherTools : std::uint8_t {
+  kCalled,  // a call, so that the client can tell the model that it made it up
+  kText,    // text, as the reply may not call it
+};
+
 struct OutputParserOptions {
-  // The request's tools. None: calls are not looked for.
+  // The tools that the reply may call. None: calls are not looked for.
   std::vector<std::string> tool_names;
+  OtherTools other_tools = OtherTools::kCalled;
   CallPlace calls = CallPlace::kAnywhere;
   // Of arguments that a syntax writes without JSON's quotes (kNameXml): the names of each tool's parameters
   // that are strings.
@@ -97,6 +104,8 @@ class OutputParser {
   void begin_bare_call(char first);
   void begin_named_call(char first);
   std::unique_ptr<CallReader> make_json_reader() const;
+  // What a mark says is a call of it is one.
+  bool is_called(std::string_view name) const;
   void take_call_pieces();
   void fail_call();
 

@@ -88,7 +88,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if ((data[1] & 2) != 0) options.reasoning = loci::ReasoningPlace::kInText;
   options.continues = (data[1] & 4) != 0;
   if ((data[1] & 8) != 0) options.calls = loci::CallPlace::kInsteadOfText;
-  const std::string whole = shown(parse(syntax, text, text.size() + 1, options));
+  if ((data[1] & 16) != 0) options.other_tools = loci::OtherTools::kText;
+  const loci::ModelOutput all = parse(syntax, text, text.size() + 1, options);
+  for (const loci::ToolCall& call : all.tool_calls())
+    require(options.other_tools == loci::OtherTools::kCalled || call.name == "f" || call.name == "g");
+  const std::string whole = shown(all);
   require(shown(parse(syntax, text, 1, options)) == whole);
   require(shown(parse(syntax, text, 5, options)) == whole);
   return 0;

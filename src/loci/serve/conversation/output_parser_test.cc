@@ -159,6 +159,42 @@ TEST(OutputParser, WithoutToolsCallsAreText) {
   EXPECT_EQ(read(kGeneric, R"({"name": "add"})", {}), (Said{R"({"name": "add"})", "", {}}));
 }
 
+// A call that is not allowed stays as the model wrote it, but for marks that are control tokens.
+TEST(OutputParser, CallsOfToolsThatAreNotAllowedAreText) {
+  OutputParserOptions options = with_tools();
+  options.other_tools = OtherTools::kText;
+  const std::string json = R"({"name": "leave", "arguments": {"x": 1}})";
+  const std::string hermes = "<tool_call>\n" + json + "\n</tool_call>";
+  const std::vector<std::pair<const char*, std::string>> spelled = {
+      {kQwen3, hermes},
+      {kMistral, "[TOOL_CALLS][" + json + "]"},
+      {kMistral, "[TOOL_CALLS]leave[ARGS]{\"x\": 1}"},
+      {kLlama, json},
+      {kGeneric, json},
+      {kCommandR7b, "<|START_ACTION|>[" + json + "]<|END_ACTION|>"},
+      {kCoder, "<function=leave>\n<parameter=x>\n1\n</parameter>\n</function>"},
+      {kGemma4, "<|tool_call>call:leave{x:1}<tool_call|>"},
+  };
+  for (const auto& [source, text] : spelled) {
+    SCOPED_TRACE(text);
+    EXPECT_EQ(read(source, text, options), (Said{text, "", {}}));
+  }
+  EXPECT_EQ(read(kQwen3, hermes).calls.size(), 1u) << "where all may be called the client is told";
+  EXPECT_EQ(
+      read(kHarmony, "\1<|channel|>\2commentary to=functions.leave \1<|constrain|>\2json\1<|message|>\2{}",
+           options),
+      (Said{"{}", "", {}}));
+  EXPECT_EQ(
+      read(kDeepSeek, "\1<｜tool▁call▁begin｜>\2leave\1<｜tool▁sep｜>\2{}\1<｜tool▁call▁end｜>\2", options),
+      (Said{"leave{}", "", {}}));
+  // One that is allowed may follow it, also in the same list.
+  const std::string paris = R"({"name": "get_weather", "arguments": {"city": "Paris"}})";
+  EXPECT_EQ(read(kQwen3, hermes + "\n<tool_call>\n" + paris + "\n</tool_call>", options),
+            (Said{hermes, "", {kParis}}));
+  EXPECT_EQ(read(kMistral, "[TOOL_CALLS][" + paris + ", " + json + "]", options),
+            (Said{", " + json + "]", "", {kParis}}));
+}
+
 TEST(OutputParser, ReasoningThatThePromptOpened) {
   OutputParserOptions options = with_tools();
   options.begins_in_reasoning = true;
@@ -426,11 +462,14 @@ TEST(OutputParser, AnyTextInAnyPieces) {
     for (int i = 0; i < 3000; ++i) {
       std::string text;
       for (std::uint64_t n = 1 + random.below(12); n > 0; --n) text += parts[random.below(parts.size())];
-      const Said whole = said(parse(OutputParser(syntax, with_tools()), text, nullptr));
-      ASSERT_EQ(said(parse(OutputParser(syntax, with_tools()), text, &random)), whole) << text;
+      OutputParserOptions options = with_tools();
+      if (i % 2 == 0) options = {.tool_names = {"get_weather"}, .other_tools = OtherTools::kText};
+      const Said whole = said(parse(OutputParser(syntax, options), text, nullptr));
+      ASSERT_EQ(said(parse(OutputParser(syntax, options), text, &random)), whole) << text;
       ASSERT_EQ(whole.text.find('\1'), std::string::npos);
       // Every letter of words that no mark holds is still there.
       for (const Call& call : whole.calls) ASSERT_FALSE(call.name.empty()) << text;
+      for (const Call& call : whole.calls) ASSERT_TRUE(i % 2 != 0 || call.name == "get_weather") << text;
       const auto count = [](std::string_view in, std::string_view what) {
         std::size_t n = 0;
         for (std::size_t at = 0; (at = in.find(what, at)) != std::string_view::npos; ++at) ++n;

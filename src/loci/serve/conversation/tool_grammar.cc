@@ -238,7 +238,7 @@ Result<std::optional<std::string>> tool_grammar(const ToolUse& use, const Output
   std::string calls;
   for (std::size_t i = 0; i < use.tools.size(); ++i) {
     const Tool& tool = use.tools[i];
-    if (use.choice == ToolChoice::kNamed && tool.name != use.named) continue;
+    if (!use.may_call(tool.name)) continue;
     calls += fmt::format("{}call_{}", calls.empty() ? "" : " | ", i);
     rules.others += fmt::format("call_{}:{}\n", i, text.call(notation->call, tool, i));
     rules.others += fmt::format("arguments_{}: %json {}\n", i, arguments_schema(tool));
@@ -275,6 +275,7 @@ Result<std::string> calls_or_content_frame(const ToolUse& use, const ConstraintS
   std::string calls;
   for (std::size_t i = 0; i < use.tools.size(); ++i) {
     const Tool& tool = use.tools[i];
+    if (!use.may_call(tool.name)) continue;
     const std::string schema = tool.strict ? arguments_schema(tool) : schema_text({{"type", "object"}});
     calls += fmt::format("{}call_{}", calls.empty() ? "" : " | ", i);
     const char* const key = syntax.dialect == ToolDialect::kGeneric ? "arguments" : "parameters";

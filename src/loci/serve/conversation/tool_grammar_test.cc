@@ -69,13 +69,14 @@ ToolUse use_of(const Json& tools, const Json& choice) {
 
 class Walk {
  public:
-  Walk(const Dialect& dialect, const Json& choice, bool parallel)
+  Walk(const Dialect& dialect, const Json& choice, bool parallel, std::vector<std::string> allowed = {})
       : syntax_(find_output_syntax(dialect.source, [](std::string_view) { return false; })),
         tokenizer_(tokenizer_from(byte_level_writer(dialect.control, {})).value()),
         compiler_(tokenizer_),
         dialect_(dialect) {
     use_ = use_of(Json::parse(kTools), choice);
     use_.parallel = parallel;
+    use_.allowed = std::move(allowed);
     const auto control = [&](std::string_view text) -> std::optional<TokenId> {
       const auto token = tokenizer_.find(text);
       return token && tokenizer_.is_control(*token) ? token : std::nullopt;
@@ -234,39 +235,17 @@ const char* const kContent =
     R"({"type": "object", "properties": {"name": {"type": "string"}, "mark": {"type": "string"}},
         "required": ["name", "mark"], "additionalProperties": false})";
 
-// A reply that may call the tools, or is content of the constraint.
-class Either {
+// What a grammar lets a model of the dialect reply.
+class Replies {
  public:
-  Either(const Dialect& dialect, GrammarSource content, const Json& tools = Json::parse(kTools))
-      : syntax_(find_output_syntax(dialect.source, [](std::string_view) { return false; })),
-        tokenizer_(tokenizer_from(byte_level_writer(dialect.control, {})).value()),
-        compiler_(tokenizer_),
-        in_reasoning_(dialect.in_reasoning) {
-    ToolUse use = use_of(tools, "required");
-    use.choice = ToolChoice::kAuto;
-    const auto control = [&](std::string_view text) -> std::optional<TokenId> {
-      const auto token = tokenizer_.find(text);
-      return token && tokenizer_.is_control(*token) ? token : std::nullopt;
-    };
-    const auto frame = calls_or_content_frame(use, {.source = content, .field = "response_format"}, syntax_,
-                                              control, in_reasoning_);
-    status_ = frame.status();
-    if (!frame.ok()) return;
-    content.frame = *frame;
-    auto grammar = compiler_.compile(content);
-    status_ = grammar.status();
-    EXPECT_TRUE(grammar.ok()) << *frame << "\n" << status_.to_string();
-    if (grammar.ok()) grammar_ = *grammar;
-  }
-
   Status status() const { return status_; }
+  bool is_held() const { return grammar_ != nullptr; }
+  bool harmony() const { return syntax_.harmony(); }
 
   // What `marked`, whose marks are control tokens where they are such, and `text` say; nothing where the
   // grammar does not allow them, or not as a whole.
   std::optional<ModelOutput> read(const std::string& marked, const std::string& text = {}) const {
-    OutputParser parser(syntax_, {.tool_names = {"set", "stop"},
-                                  .calls = CallPlace::kInsteadOfText,
-                                  .begins_in_reasoning = in_reasoning_});
+    OutputParser parser(syntax_, options_);
     GrammarMatcher matcher = grammar_->matcher().value();
     std::vector<std::uint32_t> mask(grammar_->mask_words());
     MatchState state = MatchState::kOpen;
@@ -298,7 +277,8 @@ class Either {
     std::string text;
     for (std::size_t step = 0; step < 4000; ++step) {
       const MatchState state = matcher.mask(mask).value();
-      if (state == MatchState::kComplete || (state == MatchState::kMayEnd && random.below(3) == 0)) break;
+      const bool may_end = state == MatchState::kMayEnd && step >= begun.size();
+      if (state == MatchState::kComplete || (may_end && random.below(3) == 0)) break;
       std::vector<TokenId> allowed;
       for (std::uint32_t id = 0; id < tokenizer_.vocabulary_size(); ++id)
         if (mask_allows(mask, TokenId(id))) allowed.emplace_back(id);
@@ -309,20 +289,56 @@ class Either {
     return text;
   }
 
-  bool harmony() const { return syntax_.harmony(); }
+ protected:
+  Replies(const Dialect& dialect, OutputParserOptions options)
+      : syntax_(find_output_syntax(dialect.source, [](std::string_view) { return false; })),
+        tokenizer_(tokenizer_from(byte_level_writer(dialect.control, {})).value()),
+        compiler_(tokenizer_),
+        options_(std::move(options)) {
+    options_.begins_in_reasoning = dialect.in_reasoning;
+  }
 
- private:
+  auto control() const {
+    return [this](std::string_view text) -> std::optional<TokenId> {
+      const auto token = tokenizer_.find(text);
+      return token && tokenizer_.is_control(*token) ? token : std::nullopt;
+    };
+  }
+
+  void compile(const GrammarSource& source) {
+    auto grammar = compiler_.compile(source);
+    status_ = grammar.status();
+    EXPECT_TRUE(grammar.ok()) << source.text << "\n" << source.frame << "\n" << status_.to_string();
+    if (grammar.ok()) grammar_ = *grammar;
+  }
+
   OutputSyntax syntax_;
   Tokenizer tokenizer_;
   GrammarCompiler compiler_;
-  bool in_reasoning_;
+  OutputParserOptions options_;
   Status status_;
   std::shared_ptr<const Grammar> grammar_;
 };
 
+// A reply that may call the tools, or is content of the constraint.
+class Either : public Replies {
+ public:
+  Either(const Dialect& dialect, GrammarSource content, const Json& tools = Json::parse(kTools))
+      : Replies(dialect, {.tool_names = {"set", "stop"}, .calls = CallPlace::kInsteadOfText}) {
+    ToolUse use = use_of(tools, "required");
+    use.choice = ToolChoice::kAuto;
+    const auto frame = calls_or_content_frame(use, {.source = content, .field = "response_format"}, syntax_,
+                                              control(), dialect.in_reasoning);
+    status_ = frame.status();
+    if (!frame.ok()) return;
+    content.frame = *frame;
+    compile(content);
+  }
+};
+
 // What a forced call of the dialect is, as a model would write it.
-std::string call_in(const Dialect& dialect) {
-  Walk walk(dialect, "required", false);
+std::string call_in(const Dialect& dialect, const Json& choice = "required") {
+  Walk walk(dialect, choice, false);
   EXPECT_EQ(walk.take(7).tool_calls().size(), 1u);
   return walk.written();
 }
@@ -437,6 +453,17 @@ TEST(ToolGrammar, ContentOfOtherKindsWhereCallsBeginWithControlTokens) {
     const Either none({source, {}, ""}, {.kind = GrammarKind::kJsonSchema, .text = kContent});
     EXPECT_EQ(none.status().field(), "response_format");
     EXPECT_NE(none.status().message().find("tool_choice none"), std::string::npos);
+  }
+}
+
+TEST(ToolGrammar, ForcedCallsAreOfTheAllowedTools) {
+  for (const Dialect& dialect : kDialects) {
+    SCOPED_TRACE(dialect.source);
+    Walk walk(dialect, "required", true, {"stop"});
+    ASSERT_TRUE(walk.ready());
+    for (std::uint64_t seed = 0; seed < 4; ++seed) {
+      for (const ToolCall& call : walk.take(seed).tool_calls()) EXPECT_EQ(call.name, "stop");
+    }
   }
 }
 

@@ -32,6 +32,11 @@ bool ToolUse::has(std::string_view name) const {
   return std::ranges::any_of(tools, [&](const Tool& tool) { return tool.name == name; });
 }
 
+bool ToolUse::may_call(std::string_view name) const {
+  if (choice == ToolChoice::kNamed) return name == named;
+  return allowed.empty() || std::ranges::find(allowed, name) != allowed.end();
+}
+
 void ToolUse::leave_out(std::string_view type) {
   constexpr std::size_t kNamedMax = 16;
   std::string name = fmt::format("tools of type {}", json_excerpt(Json(type)));

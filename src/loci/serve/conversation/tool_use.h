@@ -35,6 +35,8 @@ struct ToolUse {
   std::vector<Tool> tools;  // what the model is told of
   ToolChoice choice = ToolChoice::kAuto;
   std::string named;
+  // Of kAuto and kRequired: the names of the only ones that the reply may call; empty: it may call them all.
+  std::vector<std::string> allowed;
   bool parallel = true;  // several calls in one reply
   // Types of tools that a service runs itself, as a search: there is none, and the model is not told of them.
   std::vector<std::string> left_out;
@@ -44,6 +46,8 @@ struct ToolUse {
   Status add(Tool tool, std::string_view name_field);
   void leave_out(std::string_view type);
 
+  // A reply that has calls may call this one.
+  bool may_call(std::string_view name) const;
   // The reply may have calls.
   bool any() const { return !tools.empty() && choice != ToolChoice::kNone; }
   // It must have one.

@@ -168,7 +168,10 @@ void set_parser(const ToolUse& use, ReasoningPlace reasoning, const std::optiona
   // Behind an empty text all may come that begins a reply. Not in harmony, whose channel is chosen then.
   options.continues = has_begun || (continued && syntax.harmony());
   if (use.any()) {
-    for (const Tool& tool : use.tools) options.tool_names.push_back(tool.name);
+    for (const Tool& tool : use.tools) {
+      if (use.may_call(tool.name)) options.tool_names.push_back(tool.name);
+    }
+    if (!use.allowed.empty()) options.other_tools = OtherTools::kText;
     options.text_parameters = text_parameters(use);
   }
   out.parser = std::move(options);
@@ -195,11 +198,12 @@ void forbid_calls(const ToolUse& use, const ServedModel& served, PreparedGenerat
 constexpr std::size_t kSchemasTriedMax =
     64 << 10;  // bytes of one request's schemas that are compiled by themselves
 
-// The tools with what a grammar can hold their arguments to. A schema that no grammar knows is refused where
-// the tool is strict; else the tool's arguments are any object then, as with OpenAI.
+// The tools that may be called, with what a grammar can hold their arguments to. A schema that no grammar
+// knows is refused where the tool is strict; else the tool's arguments are any object then, as with OpenAI.
 Result<ToolUse> with_known_schemas(ToolUse use, GrammarCompiler& grammars) {
   std::size_t bytes = 0;
   for (Tool& tool : use.tools) {
+    if (!use.may_call(tool.name)) continue;
     const GrammarSource schema{.kind = GrammarKind::kJsonSchema, .text = arguments_schema(tool)};
     bytes += schema.text.size();
     if (bytes > kSchemasTriedMax) break;

@@ -177,8 +177,8 @@ TEST(ChatRequest, RefusalsSayWhatIsAllowed) {
       {messages,
        {{"tool_choice", "any"}},
        "tool_choice",
-       "expected none, auto, required or {\"type\": \"function\", \"function\": {\"name\": ...}}; got "
-       "\"any\""},
+       "expected none, auto, required, {\"type\": \"function\", \"function\": {\"name\": ...}} or {\"type\": "
+       "\"allowed_tools\", \"allowed_tools\": {\"mode\": ..., \"tools\": [...]}}; got \"any\""},
       {messages, tools(R"([{"function":{"name":"f"}}])"), "tools[0].type", "is required"},
       {messages,
        {{"tools", {{{"type", "web_search"}}}}, {"tool_choice", "required"}},

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "loci/serve/conversation/allowed_tools.h"
 #include "loci/serve/conversation/tool_parameters.h"
 #include "loci/serve/wire/field_reader.h"
 #include "loci/serve/wire/json_parse.h"
@@ -38,12 +39,31 @@ Status read_tool(const Json& json, const std::string& field, ToolUse& out) {
   return out.add(std::move(tool), field + ".function.name");
 }
 
+// The name in {"type": "function", "function": {"name"}}; it must be one of the tools'.
+Result<std::string> read_named(const Json& json, const std::string& field, const ToolUse& use) {
+  FieldReader reader(json, field);
+  const Json* type = reader.find("type");
+  if (reader.ok() && (type == nullptr || *type != "function"))
+    reader.expected("type", "\"function\"", type == nullptr ? Json() : *type);
+  const Json* function = reader.find("function");
+  if (function == nullptr) reader.fail("function", "is required");
+  LOCI_RETURN_IF_ERROR(reader.status());
+  FieldReader inner(*function, field + ".function");
+  std::string name;
+  inner.text("name", name);
+  LOCI_RETURN_IF_ERROR(inner.status());
+  if (use.has(name)) return name;
+  return invalid_argument(
+      fmt::format("expected the name of one of the tools; got '{}'", utf8_prefix(name, 64)),
+      field + ".function.name");
+}
+
 Status read_choice(const Json& choice, ToolUse& out) {
   const auto fail = [&] {
     return invalid_argument(
         fmt::format(
-            "expected none, auto, required or {{\"type\": \"function\", \"function\": {{\"name\": ...}}}}; "
-            "got {}",
+            "expected none, auto, required, {{\"type\": \"function\", \"function\": {{\"name\": ...}}}} or "
+            "{{\"type\": \"allowed_tools\", \"allowed_tools\": {{\"mode\": ..., \"tools\": [...]}}}}; got {}",
             json_excerpt(choice)),
         "tool_choice");
   };
@@ -55,17 +75,16 @@ Status read_choice(const Json& choice, ToolUse& out) {
   if (choice == "required") {
     out.choice = ToolChoice::kRequired;
   } else {
-    if (!choice.is_object() || choice.value("type", Json()) != "function" || !choice.contains("function")) {
+    const Json type = choice.is_object() ? choice.value("type", Json()) : Json();
+    if ((type != "function" && type != "allowed_tools") || !choice.contains(type.get<std::string>()))
       return fail();
+    if (type == "allowed_tools") {
+      const auto read_name = [&](const Json& tool, const std::string& at) {
+        return read_named(tool, at, out);
+      };
+      return read_allowed_tools(choice["allowed_tools"], "tool_choice.allowed_tools", read_name, out);
     }
-    FieldReader reader(choice["function"], "tool_choice.function");
-    reader.text("name", out.named);
-    LOCI_RETURN_IF_ERROR(reader.status());
-    if (!out.has(out.named)) {
-      return invalid_argument(
-          fmt::format("expected the name of one of the tools; got '{}'", utf8_prefix(out.named, 64)),
-          "tool_choice.function.name");
-    }
+    LOCI_ASSIGN_OR_RETURN(out.named, read_named(choice, "tool_choice", out));
     out.choice = ToolChoice::kNamed;
   }
   if (out.tools.empty()) return invalid_argument("is only allowed where tools are given", "tool_choice");

@@ -28,6 +28,16 @@ class PrepareTest : public testing::Test {
   const Tokenizer& tokenizer() const { return model_->tokenizer; }
   ServedModel served(std::uint32_t context) const { return {.model = &*model_, .context_tokens = context}; }
 
+  // The reply may begin with the text.
+  bool allows(const PreparedGeneration& one, const std::string& text) const {
+    GrammarMatcher matcher = one.grammar->matcher().value();
+    std::vector<std::uint32_t> mask(one.grammar->mask_words());
+    const std::vector<TokenId> tokens = tokenizer().encode(text, ControlText::kAsText).value();
+    return std::ranges::all_of(tokens, [&](TokenId token) {
+      return matcher.mask(mask).ok() && mask_allows(mask, token) && matcher.accept(token).ok();
+    });
+  }
+
   TestFolder folder_;
   std::optional<Model> model_;
 };
@@ -105,14 +115,6 @@ TEST_F(PrepareTest, AReplyMayCallToolsBesideAConstraint) {
                                 parameters + "}}]," + extra + "}";
     return prepare_chat_completion(request, served, history, "default");
   };
-  const auto allows = [&](const PreparedGeneration& one, const std::string& text) {
-    GrammarMatcher matcher = one.grammar->matcher().value();
-    std::vector<std::uint32_t> mask(one.grammar->mask_words());
-    const std::vector<TokenId> tokens = tokenizer().encode(text, ControlText::kAsText).value();
-    return std::ranges::all_of(tokens, [&](TokenId token) {
-      return matcher.mask(mask).ok() && mask_allows(mask, token) && matcher.accept(token).ok();
-    });
-  };
   const std::string format = R"("response_format":{"type":"json_schema","json_schema":{"name":"a","schema":)"
                              R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}}})";
   const std::string call = R"({"name": "stop", "arguments": {}})";
@@ -139,6 +141,52 @@ TEST_F(PrepareTest, AReplyMayCallToolsBesideAConstraint) {
   EXPECT_EQ(refusal(prepared(R"("guided_json":{"not":{}})")), "400 guided_json");
   EXPECT_EQ(refusal(prepared(format, R"({"not":{}})")), "400 tools");
   EXPECT_EQ(refusal(prepared(R"("temperature":1)", R"({"not":{}})")), "accepted");
+}
+
+TEST_F(PrepareTest, AReplyCallsTheAllowedToolsAloneAndThePromptHasAll) {
+  ServedModel served = this->served(2048);
+  served.chat = find_chat_syntax(*model_);
+  const OutputSyntax marked =
+      find_output_syntax("{{ tools }}<tool_call>", [](std::string_view) { return false; });
+  TokenHistory history;
+  const auto prepared = [&](const OutputSyntax& syntax, const std::string& extra) {
+    served.chat.output = syntax;
+    // No grammar holds the other tool's schema, and none has to.
+    const std::string body =
+        R"({"messages":[{"role":"user","content":"Hi"},{"role":"assistant","content":"So"}],
+        "tools":[{"type":"function","function":{"name":"go","strict":true,"parameters":{"not":{}}}},
+                 {"type":"function","function":{"name":"stop"}}])";
+    return std::get<PreparedGeneration>(
+        prepare_chat_completion(body + extra + "}", served, history, "default"));
+  };
+  const auto allowed = [](const std::string& mode) {
+    return R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":")" + mode +
+           R"(","tools":[{"type":"function","function":{"name":"stop"}}]}})";
+  };
+  const auto call = [](const std::string& name) {
+    return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": {}}\n</tool_call>";
+  };
+  const PreparedGeneration all = prepared(marked, "");
+  EXPECT_EQ(all.grammar, nullptr);
+  EXPECT_EQ(all.parser->other_tools, OtherTools::kCalled);
+
+  const PreparedGeneration free = prepared(marked, allowed("auto"));
+  EXPECT_EQ(free.prompts, all.prompts);
+  EXPECT_EQ(free.parser->tool_names, std::vector<std::string>{"stop"});
+  EXPECT_EQ(free.parser->other_tools, OtherTools::kText);
+  EXPECT_EQ(free.grammar, nullptr) << "the parser takes others' calls for text";
+
+  const PreparedGeneration forced = prepared(marked, allowed("required"));
+  EXPECT_EQ(forced.prompts, all.prompts);
+  EXPECT_TRUE(allows(forced, call("stop")));
+  EXPECT_FALSE(allows(forced, call("go")));
+  EXPECT_FALSE(allows(forced, "Hello"));
+
+  const PreparedGeneration either =
+      prepared(marked, allowed("auto") + R"(,"response_format":{"type":"json_object"})");
+  EXPECT_TRUE(allows(either, call("stop")));
+  EXPECT_TRUE(allows(either, "{\"a\": 1}"));
+  EXPECT_FALSE(allows(either, call("go")));
 }
 
 TEST_F(PrepareTest, PrepareRefuses) {

@@ -229,9 +229,11 @@ TEST(ResponseRequest, Tools) {
   other["name"] = "g";
   const Json allowed = {{"type", "allowed_tools"}, {"mode", "required"}, {"tools", {named, named}}};
   const ResponseRequest some = accepted({{"tools", {other, tool}}, {"tool_choice", allowed}});
-  EXPECT_EQ(some.tools.tools.size(), 1u);
+  EXPECT_EQ(some.tools.tools.size(), 2u) << "the model is told of both, so that its prompt stays what it was";
+  EXPECT_TRUE(some.tools.may_call("f") && !some.tools.may_call("g"));
   EXPECT_EQ(some.tools.choice, ToolChoice::kRequired);
   EXPECT_EQ(some.echo["tools"].size(), 2u);
+  EXPECT_EQ(some.echo["tool_choice"], allowed);
 }
 
 // Codex sends them unasked.
@@ -269,7 +271,7 @@ TEST(ResponseRequest, RefusedTools) {
   refused({{"tools", {{{"type", "function"}, {"name", "a b"}}}}}, "tools[0].name", "letters, digits");
   refused({{"tools", {tool}},
            {"tool_choice", {{"type", "allowed_tools"}, {"mode", "required"}, {"tools", Json::array()}}}},
-          "tool_choice.tools", "at least one");
+          "tool_choice.tools", "an array of 1 to 1024 tools");
   refused({{"tool_choice", "any"}}, "tool_choice",
           "expected none, auto, required or an object that names a tool; got \"any\"");
   refused({{"tool_choice", "required"}}, "tool_choice", "only allowed with tools");
@@ -279,7 +281,16 @@ TEST(ResponseRequest, RefusedTools) {
   refused({{"tools", {tool}}, {"tool_choice", {{"type", "allowed_tools"}, {"mode", "x"}}}},
           "tool_choice.mode", "auto");
   refused({{"tools", {tool}}, {"tool_choice", {{"type", "allowed_tools"}, {"mode", "auto"}}}},
-          "tool_choice.tools");
+          "tool_choice.tools", "required");
+  const auto allowed = [&](const Json& list) -> Json {
+    return {{"tools", {tool}},
+            {"tool_choice", {{"type", "allowed_tools"}, {"mode", "auto"}, {"tools", list}}}};
+  };
+  refused(allowed(Json::array()), "tool_choice.tools", "an array of 1 to 1024 tools; got []");
+  refused(allowed(Json::array({tool, {{"type", "web_search"}}})), "tool_choice.tools[1].type",
+          "expected \"function\", the only kind of tool that this server has; got \"web_search\"");
+  refused(allowed(Json::array({{{"type", "function"}, {"name", "g"}}})), "tool_choice.tools[0].name",
+          "expected the name of one of the tools; got \"g\"");
   refused({{"parallel_tool_calls", 1}}, "parallel_tool_calls", "true or false");
 }
 

@@ -3,12 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include "loci/serve/conversation/allowed_tools.h"
 #include "loci/serve/conversation/tool_parameters.h"
 #include "loci/serve/wire/json_parse.h"
 
@@ -69,36 +68,6 @@ Result<std::string> read_named(const Json& choice, const std::string& field, con
   return name;
 }
 
-// {"type": "allowed_tools", "mode", "tools"}
-Status read_allowed(const Json& choice, ToolUse& out) {
-  FieldReader reader(choice, "tool_choice");
-  std::string mode;
-  reader.text("mode", mode);
-  if (reader.ok() && mode != "auto" && mode != "required")
-    reader.expected("mode", "auto or required", Json(mode));
-  const Json* list = reader.find("tools");
-  if (reader.ok() && (list == nullptr || !list->is_array())) {
-    reader.expected("tools", "an array of {\"type\": \"function\", \"name\"}",
-                    list == nullptr ? Json() : *list);
-  }
-  LOCI_RETURN_IF_ERROR(reader.status());
-  std::vector<Tool> allowed;
-  for (std::size_t i = 0; i < list->size(); ++i) {
-    LOCI_ASSIGN_OR_RETURN(const std::string name,
-                          read_named((*list)[i], fmt::format("tool_choice.tools[{}]", i), out));
-    const auto same = [&](const Tool& tool) { return tool.name == name; };
-    if (std::ranges::none_of(allowed, same)) allowed.push_back(*std::ranges::find_if(out.tools, same));
-  }
-  out.tools = std::move(allowed);
-  if (mode == "required") {
-    if (out.tools.empty())
-      return invalid_argument("expected at least one tool where mode is required; got none",
-                              "tool_choice.tools");
-    out.choice = ToolChoice::kRequired;
-  }
-  return {};
-}
-
 Status read_choice(const Json& choice, Json& echo, ToolUse& out) {
   if (choice.is_string()) {
     if (!is_mode(choice)) {
@@ -112,7 +81,8 @@ Status read_choice(const Json& choice, Json& echo, ToolUse& out) {
     if (choice == "none") out.choice = ToolChoice::kNone;
     if (choice == "required") out.choice = ToolChoice::kRequired;
   } else if (choice.is_object() && choice.value("type", Json()) == "allowed_tools") {
-    LOCI_RETURN_IF_ERROR(read_allowed(choice, out));
+    const auto read_name = [&](const Json& tool, const std::string& at) { return read_named(tool, at, out); };
+    LOCI_RETURN_IF_ERROR(read_allowed_tools(choice, "tool_choice", read_name, out));
   } else {
     LOCI_ASSIGN_OR_RETURN(out.named, read_named(choice, "tool_choice", out));
     out.choice = ToolChoice::kNamed;
