@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "loci/base/check.h"
 #include "loci/serve/wire/json.h"
 
 namespace loci {
@@ -120,10 +121,16 @@ class GrammarText {
     return out + literal(plain);
   }
 
-  bool begins_with_control(std::string_view text) const {
-    return std::ranges::any_of(
-        marks_, [&](const std::string& mark) { return text.starts_with(mark) && control_(mark); });
+  // The mark with which `text` begins; empty: it begins with none.
+  std::string mark_of(std::string_view text) const {
+    const auto mark =
+        std::ranges::find_if(marks_, [&](const std::string& one) { return text.starts_with(one); });
+    return mark == marks_.end() ? std::string() : *mark;
   }
+
+  bool is_control(const std::string& mark) const { return !mark.empty() && control_(mark).has_value(); }
+
+  bool begins_with_control(std::string_view text) const { return is_control(mark_of(text)); }
 
   // A text that ends with `close`: a rule `name`.
   std::string up_to(std::string_view name, const std::string& close) const {
@@ -209,6 +216,29 @@ std::string json_blanks() {
   return fmt::format("%ignore /{}/\n%llguidance {{\"ignore_once\": true}}\n", kLarkBlanks);
 }
 
+// The words of a text, and what calls begin with behind them: rules `words` and `before_calls`. Of a mark
+// that is text a lazy word makes a call as soon as it is there, wherever in the text.
+void add_words(const OutputSyntax& syntax, const GrammarText& text, const std::string& mark,
+               bool in_reasoning, Rules& out) {
+  out.others += "WORDS: /(.|\\n)*/";
+  // What begins as reasoning does is not text.
+  const std::string& opens = syntax.reasoning_open;
+  if (!in_reasoning && !opens.empty() && !text.is_control(opens))
+    out.others += fmt::format(" & ~({} /(.|\\n)*/)", dump_json(Json(opens)));
+  out.others += "\n";
+  if (!text.is_control(mark)) {
+    out.others += fmt::format("words: WORDS\nbefore_calls[lazy]: WORDS {}\n", dump_json(Json(mark)));
+    return;
+  }
+  std::string ignored;
+  for (const std::string& one : syntax.ignored) {
+    if (text.is_control(one)) ignored += (ignored.empty() ? "" : " |") + text.literal(one);
+  }
+  out.others +=
+      ignored.empty() ? "words: WORDS\n" : "words: WORDS (ignored WORDS)*\nignored:" + ignored + "\n";
+  out.others += "before_calls: words" + text.literal(mark) + "\n";
+}
+
 bool is_json(GrammarKind kind) {
   return kind == GrammarKind::kJsonSchema || kind == GrammarKind::kJsonObject;
 }
@@ -246,6 +276,39 @@ Result<std::optional<std::string>> tool_grammar(const ToolUse& use, const Output
   add_reasoning(syntax, text, in_reasoning, rules);
   return std::optional<std::string>("start:" + rules.start + calls_of(use, *notation, text) +
                                     "\ncall: " + calls + "\n" + rules.others);
+}
+
+std::optional<std::string> allowed_calls_grammar(const ToolUse& use, const OutputSyntax& syntax,
+                                                 const ControlToken& control_token, bool in_reasoning) {
+  std::optional<Notation> notation = notation_of(syntax);
+  if (use.allowed.empty() || !notation || syntax.bare_calls()) return std::nullopt;
+  const GrammarText text(syntax, control_token);
+  Rules rules;
+  add_reasoning(syntax, text, in_reasoning, rules);
+  if (syntax.harmony()) {
+    // A message that says what the calls are for may stand before them.
+    rules.start += " preamble* (" + calls_of(use, *notation, text) + " | final )";
+    rules.others += "preamble:" + text.literal("<|channel|>commentary<|message|>") + " preamble_text" +
+                    text.literal("<|start|>assistant") + "\n" + text.up_to("preamble_text", "<|end|>") +
+                    "final:" + text.literal("<|channel|>final<|message|>") + " WORDS\nWORDS: /(.|\\n)*/\n";
+  } else {
+    // The mark with which calls begin stands behind the text before them; each call has one, or all together.
+    std::string& begin = notation->open.empty() ? notation->call : notation->open;
+    const std::string mark = text.mark_of(begin);
+    LOCI_CHECK(!mark.empty(), "calls that are no bare JSON begin with a mark");
+    begin.erase(0, mark.size());
+    notation->several = !notation->open.empty() && notation->several;
+    rules.start += " (before_calls" + calls_of(use, *notation, text) + ")* words";
+    add_words(syntax, text, mark, in_reasoning, rules);
+  }
+  std::string calls;
+  for (std::size_t i = 0; i < use.tools.size(); ++i) {
+    if (!use.may_call(use.tools[i].name)) continue;
+    calls += fmt::format("{}call_{}", calls.empty() ? "" : " | ", i);
+    rules.others += fmt::format("call_{}:{}\n", i, text.call(notation->call, use.tools[i], 0));
+  }
+  rules.others += "arguments_0: %json " + schema_text({{"type", "object"}}) + "\n";
+  return "start:" + rules.start + "\ncall: " + calls + "\n" + rules.others;
 }
 
 Result<std::string> calls_or_content_frame(const ToolUse& use, const ConstraintSpec& constraint,

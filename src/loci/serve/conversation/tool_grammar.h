@@ -32,6 +32,14 @@ Result<std::optional<std::string>> tool_grammar(
     const ToolUse& use, const OutputSyntax& syntax,
     const std::function<std::optional<TokenId>(std::string_view)>& control_token, bool in_reasoning);
 
+// Where the reply may call only some of the tools (ToolUse::allowed): a grammar, likewise, of reasoning and
+// then text, in which what begins a call goes on as a call of one of these, with any object for arguments.
+// Nothing where calls are text like any other, or are not written by a grammar: there it is left to whoever
+// reads the reply to take calls of other tools for text (OtherTools). Thread-safe.
+std::optional<std::string> allowed_calls_grammar(
+    const ToolUse& use, const OutputSyntax& syntax,
+    const std::function<std::optional<TokenId>(std::string_view)>& control_token, bool in_reasoning);
+
 // For a reply that may call tools, and whose content has a constraint: a frame (GrammarSource) of reasoning,
 // where the family marks it, and then calls, or the content. A call's arguments match the tool's schema if
 // the tool is strict, else they are any object.

@@ -336,6 +336,19 @@ class Either : public Replies {
   }
 };
 
+// A reply that may call `stop`, of the two tools that the model knows.
+class Stopping : public Replies {
+ public:
+  explicit Stopping(const Dialect& dialect)
+      : Replies(dialect, {.tool_names = {"stop"}, .other_tools = OtherTools::kText}) {
+    ToolUse use = use_of(Json::parse(kTools), "required");
+    use.choice = ToolChoice::kAuto;
+    use.allowed = {"stop"};
+    const auto text = allowed_calls_grammar(use, syntax_, control(), dialect.in_reasoning);
+    if (text) compile({.kind = GrammarKind::kLark, .text = *text});
+  }
+};
+
 // What a forced call of the dialect is, as a model would write it.
 std::string call_in(const Dialect& dialect, const Json& choice = "required") {
   Walk walk(dialect, choice, false);
@@ -465,6 +478,73 @@ TEST(ToolGrammar, ForcedCallsAreOfTheAllowedTools) {
       for (const ToolCall& call : walk.take(seed).tool_calls()) EXPECT_EQ(call.name, "stop");
     }
   }
+}
+
+TEST(ToolGrammar, ATextInWhichOnlyAllowedToolsAreCalled) {
+  const auto named = [](const char* name) -> Json {
+    return {{"type", "function"}, {"function", {{"name", name}}}};
+  };
+  std::size_t held = 0;
+  for (const Dialect& dialect : kDialects) {
+    SCOPED_TRACE(dialect.source);
+    const Stopping replies(dialect);
+    if (!replies.is_held()) continue;  // bare JSON
+    ++held;
+    const std::string reasoning = dialect.begin.empty() ? "" : "Hm.";
+    const std::string call = call_in(dialect, named("stop"));
+    const std::optional<ModelOutput> called = replies.read(call);
+    ASSERT_TRUE(called.has_value()) << call;
+    ASSERT_EQ(called->tool_calls().size(), 1u) << call;
+    check(called->tool_calls()[0]);
+    EXPECT_EQ(called->text(), "");
+    EXPECT_EQ(called->reasoning(), reasoning);
+    EXPECT_FALSE(replies.read(call_in(dialect, named("set"))).has_value()) << "the other tool";
+
+    const std::string end = replies.harmony() ? "<|start|>assistant<|channel|>final<|message|>" : "";
+    for (const char* text :
+         {"Hello.", R"({"name": "set", "arguments": {}})", "Of <b>calls</b>:\n- [set]\n- é"}) {
+      const std::optional<ModelOutput> said = replies.read(dialect.begin + end, text);
+      ASSERT_TRUE(said.has_value()) << text;
+      EXPECT_EQ(said->text(), text);
+      EXPECT_EQ(said->reasoning(), reasoning);
+      EXPECT_TRUE(said->tool_calls().empty());
+    }
+    // A text says what the call is for.
+    const std::string why =
+        replies.harmony() ? "<|start|>assistant<|channel|>commentary<|message|>Why.<|end|>" : "Why.\n";
+    const std::optional<ModelOutput> both =
+        replies.read(dialect.begin + why + call.substr(dialect.begin.size()));
+    ASSERT_TRUE(both.has_value()) << call;
+    EXPECT_EQ(both->text(), "Why.");
+    ASSERT_EQ(both->tool_calls().size(), 1u);
+    EXPECT_EQ(both->tool_calls()[0].name, "stop");
+  }
+  EXPECT_EQ(held, kDialects.size() - 2);
+}
+
+TEST(ToolGrammar, WhateverItAllowsCallsAllowedToolsAlone) {
+  std::size_t calls = 0;
+  for (const Dialect& dialect : kDialects) {
+    SCOPED_TRACE(dialect.source);
+    const Stopping replies(dialect);
+    if (!replies.is_held()) continue;
+    const std::string call = call_in(dialect, {{"type", "function"}, {"function", {{"name", "stop"}}}});
+    const std::size_t before_name = call.rfind("stop");
+    for (std::uint64_t seed = 0; seed < 12; ++seed) {
+      const std::string begin = seed % 2 == 0 ? call.substr(0, before_name) : dialect.begin;
+      const std::string text = replies.draw(begin, seed);
+      SCOPED_TRACE(text);
+      const std::optional<ModelOutput> output = replies.read(text);
+      ASSERT_TRUE(output.has_value());
+      for (const ToolCall& one : output->tool_calls()) {
+        EXPECT_EQ(one.name, "stop");
+        // (Its numbers may be larger than any that Json has.)
+        EXPECT_TRUE(one.arguments.starts_with('{') && one.arguments.ends_with('}')) << one.arguments;
+        ++calls;
+      }
+    }
+  }
+  EXPECT_GT(calls, 60u);
 }
 
 // The schema that a forced call's arguments are held to.

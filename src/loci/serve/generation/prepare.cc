@@ -231,8 +231,8 @@ Result<std::shared_ptr<const Grammar>> compile_framed(const ConstraintSpec& cons
       fmt::format("beside {}: {}", constraint.field, std::string(grammar.status().message())), "tools");
 }
 
-// What a reply is held to that must call, or that calls or has constrained content. The prompt is there, and
-// the parser's options.
+// What a reply is held to that must call, that calls or has constrained content, or that may not call all
+// tools. The prompt is there, and the parser's options.
 Status set_grammar(const ToolUse& use, const std::optional<std::string>& continued, const ServedModel& served,
                    PreparedGeneration& out) {
   const Tokenizer& tokenizer = served.model->tokenizer;
@@ -252,8 +252,10 @@ Status set_grammar(const ToolUse& use, const std::optional<std::string>& continu
     return {};
   }
   const auto compile = [&](const ToolUse& tools) -> Result<std::shared_ptr<const Grammar>> {
-    LOCI_ASSIGN_OR_RETURN(const std::optional<std::string> text,
+    LOCI_ASSIGN_OR_RETURN(std::optional<std::string> text,
                           tool_grammar(tools, served.chat.output, control, in_reasoning));
+    if (!text && !constraint && !continued)
+      text = allowed_calls_grammar(tools, served.chat.output, control, in_reasoning);
     if (!text) return std::shared_ptr<const Grammar>();
     auto grammar = served.model->grammars->compile({.kind = GrammarKind::kLark, .text = *text});
     if (!grammar.ok()) return invalid_argument("their schemas: " + grammar.status().message(), "tools");

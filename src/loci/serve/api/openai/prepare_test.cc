@@ -146,6 +146,7 @@ TEST_F(PrepareTest, AReplyMayCallToolsBesideAConstraint) {
 TEST_F(PrepareTest, AReplyCallsTheAllowedToolsAloneAndThePromptHasAll) {
   ServedModel served = this->served(2048);
   served.chat = find_chat_syntax(*model_);
+  const OutputSyntax bare = served.chat.output;
   const OutputSyntax marked =
       find_output_syntax("{{ tools }}<tool_call>", [](std::string_view) { return false; });
   TokenHistory history;
@@ -174,7 +175,10 @@ TEST_F(PrepareTest, AReplyCallsTheAllowedToolsAloneAndThePromptHasAll) {
   EXPECT_EQ(free.prompts, all.prompts);
   EXPECT_EQ(free.parser->tool_names, std::vector<std::string>{"stop"});
   EXPECT_EQ(free.parser->other_tools, OtherTools::kText);
-  EXPECT_EQ(free.grammar, nullptr) << "the parser takes others' calls for text";
+  for (const std::string& text : {std::string("Hello"), call("stop"), "Well.\n" + call("stop") + "\nThere."})
+    EXPECT_TRUE(allows(free, text)) << text;
+  EXPECT_FALSE(allows(free, call("go")));
+  EXPECT_FALSE(allows(free, "Well.\n" + call("go")));
 
   const PreparedGeneration forced = prepared(marked, allowed("required"));
   EXPECT_EQ(forced.prompts, all.prompts);
@@ -187,6 +191,15 @@ TEST_F(PrepareTest, AReplyCallsTheAllowedToolsAloneAndThePromptHasAll) {
   EXPECT_TRUE(allows(either, call("stop")));
   EXPECT_TRUE(allows(either, "{\"a\": 1}"));
   EXPECT_FALSE(allows(either, call("go")));
+
+  // What no grammar holds is left to the parser: a message that was begun, and calls without a mark.
+  for (const PreparedGeneration& one :
+       {prepared(marked, allowed("auto") + R"(,"continue_final_message":true)"),
+        prepared(bare, allowed("auto"))}) {
+    EXPECT_EQ(one.grammar, nullptr);
+    EXPECT_EQ(one.parser->tool_names, std::vector<std::string>{"stop"});
+    EXPECT_EQ(one.parser->other_tools, OtherTools::kText);
+  }
 }
 
 TEST_F(PrepareTest, PrepareRefuses) {
