@@ -201,6 +201,8 @@ def test_a_conversation_goes_on_where_it_was_and_anywhere(behind):
     first = front.post("/v1/responses", {"input": "Hello? " * 40, "max_output_tokens": 8})
     second = front.post("/v1/responses", {"input": "And?", "previous_response_id": first.json["id"], "max_output_tokens": 8})
     expect_equal(second.headers["X-Loci-Member"], first.headers["X-Loci-Member"], "where the response before was made")
+    counted = front.post("/v1/responses/input_tokens", {"input": "And?", "previous_response_id": first.json["id"]})
+    expect_equal(counted.json, {"object": "response.input_tokens", "input_tokens": second.json["usage"]["input_tokens"]}, "counted")
 
 
 def test_prompts_go_to_who_publishes_to_have_them(fresh):

@@ -273,6 +273,34 @@ def test_allowed_tools_keep_the_prompt(server):
         expect_error(server.post("/v1/responses", {"input": "x", "tools": tools["tools"], "tool_choice": choice}), 400, param)
 
 
+def test_input_tokens_are_those_of_the_response(server):
+    def counted(**body):
+        reply = server.post("/v1/responses/input_tokens", body)
+        expect_equal(reply.status, 200, reply.text)
+        expect_equal(reply.json, {"object": "response.input_tokens", "input_tokens": reply.json["input_tokens"]}, "the answer")
+        return reply.json["input_tokens"]
+    tools = [{"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}}]
+    for fields in ({}, {"instructions": "Be brief."}, {"tools": tools}, {"input": [{"role": "user", "content": "Name a city."}]}):
+        body = {"input": "Name a city."} | fields
+        expect_equal(counted(**body), create(server, **({"text": None} | body))["usage"]["input_tokens"], f"of {fields}")
+    first = create(server, "Name a river.")
+    following = {"input": "And another?", "previous_response_id": first["id"]}
+    number = counted(**following)
+    expect_equal(number, create(server, None, **following)["usage"]["input_tokens"], "of the next turn")
+    expect(counted(previous_response_id=first["id"]) < number, "without an input")
+    conversation = server.post("/v1/conversations", {"items": [{"role": "user", "content": "Name a lake."}]}).json["id"]
+    number = counted(input="Now!", conversation=conversation)
+    listed = server.get(f"/v1/conversations/{conversation}/items").json["data"]
+    expect_equal(len(listed), 1, "nothing is added")
+    expect_equal(number, create(server, "Now!", conversation=conversation)["usage"]["input_tokens"], "of a conversation")
+    expect(counted(input="word " * 3000) > 2048, "more than the context has room for")
+    expect(counted(input=[{"role": "user", "content": "word " * 3000}, {"role": "user", "content": "x"}], truncation="auto") < 2048, "cut")
+    expect_error(server.post("/v1/responses/input_tokens", {}), 400, "input")
+    expect_error(server.post("/v1/responses/input_tokens", {"input": "x", "model": "other"}), 404, "model")
+    expect_error(server.post("/v1/responses/input_tokens", {"input": "x", "previous_response_id": "resp_0"}), 404, "previous_response_id")
+    expect_error(server.get("/v1/responses/input_tokens"), 405)
+
+
 def test_restart_keeps_all(binary, model):
     with tempfile.TemporaryDirectory() as folder:
         store = os.path.join(folder, "conversations.db")

@@ -31,6 +31,8 @@ def test_responses(client, create):
     assert second.previous_response_id == first.id, second
     assert second.usage.input_tokens > first.usage.input_tokens + first.usage.output_tokens, second
     assert second.usage.input_tokens_details.cached_tokens > 0, second.usage
+    counted = client.responses.input_tokens.count(model=MODEL, input="What is my name?", previous_response_id=first.id)
+    assert (counted.object, counted.input_tokens) == ("response.input_tokens", second.usage.input_tokens), counted
     assert client.responses.retrieve(first.id).output_text == first.output_text
     items = client.responses.input_items.list(first.id)
     assert items.data[0].content[0].text == "My name is Ada.", items

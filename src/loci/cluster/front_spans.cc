@@ -30,11 +30,12 @@ std::string_view method_of(const HttpRequest& message) {
 }  // namespace
 
 std::string_view routed_pattern(std::string_view path) {
-  static constexpr std::array<std::string_view, 17> kPatterns = {"/v1/chat/completions",
+  static constexpr std::array<std::string_view, 18> kPatterns = {"/v1/chat/completions",
                                                                  "/v1/completions",
                                                                  "/v1/messages",
                                                                  "/v1/messages/count_tokens",
                                                                  "/v1/responses",
+                                                                 "/v1/responses/input_tokens",
                                                                  "/v1/responses/{id}",
                                                                  "/v1/responses/{id}/cancel",
                                                                  "/v1/responses/{id}/input_items",

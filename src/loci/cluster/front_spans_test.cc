@@ -165,6 +165,7 @@ TEST(RoutedPatternTest, PathsOfClientsNameNoPatterns) {
   EXPECT_EQ(routed_pattern("/v1/responses/resp_1/cancel"), "/v1/responses/{id}/cancel");
   EXPECT_EQ(routed_pattern("/v1/conversations/c/items/i"), "/v1/conversations/{id}/items/{item}");
   EXPECT_EQ(routed_pattern("/v1/messages/count_tokens"), "/v1/messages/count_tokens");
+  EXPECT_EQ(routed_pattern("/v1/responses/input_tokens"), "/v1/responses/input_tokens");
   for (const char* path :
        {"/v1/", "/v1/x", "/v1/responses/", "/v1/responses/a/b", "/v1/chat/completions/x", "/v1//"})
     EXPECT_EQ(routed_pattern(path), "/v1/{path}") << path;

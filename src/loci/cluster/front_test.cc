@@ -494,6 +494,22 @@ TEST(RoutedRequest, OnlyWhatIsGeneratedIsWorthRemembering) {
   }
 }
 
+TEST(RoutedRequest, AnInputIsCountedWhereWhatItContinuesIs) {
+  namespace http = boost::beast::http;
+  const auto read = [](const std::string& fields) {
+    return read_prompt(http::verb::post, "/v1/responses/input_tokens", "{" + fields + R"("input":"Hi"})",
+                       PromptKey{1});
+  };
+  const RoutedPrompt next = read(R"("previous_response_id":"resp_1",)");
+  EXPECT_EQ(next.continues, continued_key("resp_1", PromptKey{1}));
+  EXPECT_TRUE(next.may_be_repeated && next.is_new_work());
+  EXPECT_FALSE(next.is_generated || next.begins_response || next.is_conversation);
+  const RoutedPrompt turn = read(R"("conversation":{"id":"conv_1"},"background":true,)");
+  EXPECT_EQ(turn.continues, continued_key("conv_1", PromptKey{1}));
+  EXPECT_TRUE(turn.may_be_repeated && turn.is_conversation);
+  EXPECT_EQ(read("").continues, std::nullopt) << "the path names no response";
+}
+
 TEST(RoutedRequest, ALaterTurnsKeysBeginWithAnEarlierOnes) {
   namespace http = boost::beast::http;
   const auto keys = [](const std::string& messages, PromptKey key = PromptKey{1}) {

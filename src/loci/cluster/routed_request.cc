@@ -21,6 +21,9 @@ namespace {
 
 static_assert(crypto_shorthash_KEYBYTES == std::tuple_size_v<PromptKey>);
 
+// How long the input of a response would be.
+constexpr std::string_view kInputTokens = "/v1/responses/input_tokens";
+
 // What names hang from that hang from nothing else.
 constexpr std::uint64_t kBeginning = 1, kContinued = 2;
 
@@ -81,7 +84,7 @@ PromptFields prompt_fields(std::string_view path) {
   if (path == "/v1/chat/completions") return {{"tools"}, {"messages"}};
   if (path == "/v1/completions") return {{}, {"prompt"}};
   if (path == "/v1/messages") return {{"tools", "system"}, {"messages"}};
-  if (path == "/v1/responses") return {{"tools", "instructions"}, {"input"}};
+  if (path == "/v1/responses" || path == kInputTokens) return {{"tools", "instructions"}, {"input"}};
   return {{"tools", "system", "instructions"}, {"messages", "prompt", "input"}};
 }
 
@@ -136,6 +139,8 @@ void read_body(std::string_view path, std::string_view body, const PromptKey& ke
     const auto background = request.find("background");
     out.may_be_repeated = background == request.end() || background->is_null() ||
                           (background->is_boolean() && !background->get<bool>());
+  }
+  if (out.begins_response || path == kInputTokens) {
     const std::string conversation = id_of(request, "conversation");
     const std::string previous = id_of(request, "previous_response_id");
     out.is_conversation = !conversation.empty();
@@ -168,7 +173,7 @@ std::string_view id_after(std::string_view path, std::string_view prefix) {
 
 bool computes_only(std::string_view path) {
   return path == "/v1/chat/completions" || path == "/v1/completions" || path.starts_with("/v1/messages") ||
-         path == "/tokenize" || path == "/detokenize";
+         path == kInputTokens || path == "/tokenize" || path == "/detokenize";
 }
 
 // What is cancelled twice is cancelled once.
@@ -212,7 +217,7 @@ RoutedPrompt read_prompt(http::verb method, std::string_view path, std::string_v
   out.begins_response = path == "/v1/responses" && method == http::verb::post;
   for (const std::string_view prefix : {"/v1/responses/", "/v1/conversations/"}) {
     const std::string_view id = id_after(path, prefix);
-    if (!id.empty()) out.continues = continued_key(id, key);
+    if (!id.empty() && path != kInputTokens) out.continues = continued_key(id, key);
   }
   out.model = percent_decoded(rest_after(path, "/v1/models/"));
   if (!body.empty()) read_body(path, body, key, out);

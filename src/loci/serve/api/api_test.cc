@@ -325,8 +325,8 @@ TEST_F(ApiTest, WhoIsOverALimitIsToldByTheHeader) {
   const std::string head = kHost + kJson + "x-api-key: secret\r\n";
   EXPECT_EQ(status_of(ask("POST /v1/completions", head, "{}")), 503) << "no model; it has been a request";
   EXPECT_EQ(status_of(ask("POST /tokenize", head, "{}")), 503) << "every endpoint that computes counts";
-  for (const char* line :
-       {"POST /v1/chat/completions", "POST /v1/conversations", "POST /v1/messages/count_tokens"}) {
+  for (const char* line : {"POST /v1/chat/completions", "POST /v1/conversations",
+                           "POST /v1/messages/count_tokens", "POST /v1/responses/input_tokens"}) {
     const std::string answer = ask(line, head + "Content-Length: 5000000\r\n");
     EXPECT_EQ(status_of(answer), 429) << answer;
     EXPECT_NE(answer.find("Retry-After: "), std::string::npos);

@@ -43,6 +43,10 @@ asio::awaitable<void> Call::answer(std::string json) {
 
 void Router::add(Route route) {
   LOCI_CHECK(route.pattern.starts_with('/') && route.handler, "a route has a path and a handler");
+  const auto hides = [&](const Route& earlier) {
+    return earlier.pattern != route.pattern && parameters_of(earlier.pattern, route.pattern);
+  };
+  LOCI_CHECK(std::ranges::none_of(routes_, hides), "no earlier route has the path of a later one");
   routes_.push_back(std::move(route));
 }
 
@@ -50,6 +54,7 @@ Router::Match Router::match(http::verb method, std::string_view path) const {
   Match out;
   if (!path.starts_with('/')) return out;
   for (const Route& route : routes_) {
+    if (!out.pattern.empty() && route.pattern != out.pattern) continue;
     std::optional<std::vector<std::string>> parameters = parameters_of(route.pattern, path);
     if (!parameters) continue;
     out.pattern = route.pattern;

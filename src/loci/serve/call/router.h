@@ -81,6 +81,8 @@ struct Route {
 // Filled before the first request; then immutable and thread-safe.
 class Router {
  public:
+  // A path that an earlier route's {name} would take as well ("/v1/responses/input_tokens") is added before
+  // that one, and is its alone.
   void add(Route route);
   const std::vector<Route>& routes() const { return routes_; }
 

@@ -35,6 +35,20 @@ TEST(Router, MatchesByMethodAndPath) {
   }
 }
 
+TEST(Router, APathIsOfTheFirstPatternThatHasIt) {
+  Router router;
+  const Handler handler = [](Call&) -> boost::asio::awaitable<void> { co_return; };
+  router.add({.method = http::verb::post, .pattern = "/v1/things/count", .handler = handler});
+  router.add({.pattern = "/v1/things/{id}", .handler = handler});
+  const Router::Match count = router.match(http::verb::post, "/v1/things/count");
+  ASSERT_NE(count.route, nullptr);
+  EXPECT_EQ(count.pattern, "/v1/things/count");
+  const Router::Match get = router.match(http::verb::get, "/v1/things/count");
+  EXPECT_EQ(get.route, nullptr) << "it is no thing's id";
+  EXPECT_EQ(get.allowed, "POST, OPTIONS");
+  EXPECT_NE(router.match(http::verb::get, "/v1/things/counts").route, nullptr);
+}
+
 TEST(Router, ErrorsBelowARouteHaveItsStyle) {
   Router router = make_router();
   router.add({.method = http::verb::post,

@@ -41,7 +41,6 @@ constexpr auto kHints = std::to_array<Hint>({
     {"/models", "the path begins with /v1: /v1/models"},
     {"/v1/v1", "the path has /v1 twice: take it off the client's base address"},
     {"/docs", "the API is described at /openapi.json"},
-    {"/v1/responses/input_tokens", "tokens are counted by /v1/messages/count_tokens and /tokenize"},
     {"/v1/responses/compact",
      "nothing is compacted: option context_overflow says what becomes of long conversations"},
     {"/v1/tokenize", "the path is /tokenize"},

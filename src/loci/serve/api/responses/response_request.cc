@@ -43,8 +43,8 @@ std::string one_of(const Names& names) {
 // Reads one request; errors stick in the reader.
 class Parser {
  public:
-  Parser(const Json& request, bool can_store, const RequestDefaults& defaults)
-      : request_(request), reader_(request), can_store_(can_store), defaults_(defaults) {}
+  Parser(const Json& request, bool can_store, const RequestDefaults& defaults, ResponsePurpose purpose)
+      : request_(request), reader_(request), can_store_(can_store), defaults_(defaults), purpose_(purpose) {}
 
   Result<ResponseRequest> parse() {
     out_.echo = Json::object();
@@ -83,7 +83,10 @@ class Parser {
     if (reader_.find("instructions") != nullptr) out_.echo["instructions"] = out_.instructions;
     const Json* input = reader_.find("input");
     if (!reader_.ok()) return;
-    if (input == nullptr) return reader_.fail("input", "is required");
+    if (input == nullptr) {
+      if (purpose_ == ResponsePurpose::kReply) reader_.fail("input", "is required");
+      return;
+    }
     Result<std::vector<Item>> items = parse_input(*input, "input");
     if (!items.ok()) return reader_.fail(items.status());
     if (items->empty()) return reader_.fail("input", "expected at least one item; got none");
@@ -302,6 +305,7 @@ class Parser {
   FieldReader reader_;
   bool can_store_;
   const RequestDefaults& defaults_;
+  ResponsePurpose purpose_;
   ResponseRequest out_;
 };
 
@@ -340,8 +344,8 @@ Result<Json> read_metadata(const Json& request) {
 }
 
 Result<ResponseRequest> parse_response_request(const Json& request, bool can_store,
-                                               const RequestDefaults& defaults) {
-  return Parser(request, can_store, defaults).parse();
+                                               const RequestDefaults& defaults, ResponsePurpose purpose) {
+  return Parser(request, can_store, defaults, purpose).parse();
 }
 
 }  // namespace loci

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /v1/responses: the request's JSON as plain values. No networking here.
+// POST /v1/responses and /v1/responses/input_tokens: the request's JSON as plain values. No networking here.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,8 +19,11 @@ inline constexpr std::size_t kMetadataPairsMax = 16;
 inline constexpr std::size_t kMetadataKeyCharactersMax = 64;
 inline constexpr std::size_t kMetadataValueCharactersMax = 512;
 
+// Whether the request asks for a reply, or for its length in tokens. Then it may have no input.
+enum class ResponsePurpose : std::uint8_t { kReply, kCount };
+
 struct ResponseRequest {
-  std::vector<Item> input;           // at least one item; see items.h
+  std::vector<Item> input;           // of a reply at least one item; see items.h
   std::string instructions;          // of this response alone
   std::string previous_response_id;  // empty: none; never together with a conversation
   std::string conversation;          // empty: none
@@ -40,7 +44,8 @@ struct ResponseRequest {
 // the fields that the request leaves out. Errors: kInvalidArgument naming field, value and limit;
 // kUnimplemented for what is not served.
 Result<ResponseRequest> parse_response_request(const Json& request, bool can_store,
-                                               const RequestDefaults& defaults = {});
+                                               const RequestDefaults& defaults = {},
+                                               ResponsePurpose purpose = ResponsePurpose::kReply);
 
 // An object of strings, at most kMetadataPairsMax. Absent and null: an empty one.
 Result<Json> read_metadata(const Json& request);

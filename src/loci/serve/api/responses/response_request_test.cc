@@ -294,6 +294,19 @@ TEST(ResponseRequest, RefusedTools) {
   refused({{"parallel_tool_calls", 1}}, "parallel_tool_calls", "true or false");
 }
 
+TEST(ResponseRequest, WhatIsCountedNeedsNoInput) {
+  const Json request = {{"previous_response_id", "resp_1"}};
+  const auto counted = parse_response_request(request, true, {}, ResponsePurpose::kCount);
+  ASSERT_TRUE(counted.ok()) << counted.status().to_string();
+  EXPECT_TRUE(counted->input.empty());
+  EXPECT_EQ(parse_response_request(request, true).status().field(), "input");
+  EXPECT_EQ(parse_response_request({{"input", 5}}, true, {}, ResponsePurpose::kCount).status().field(),
+            "input");
+  EXPECT_EQ(
+      parse_response_request({{"input", Json::array()}}, true, {}, ResponsePurpose::kCount).status().field(),
+      "input");
+}
+
 TEST(ResponseRequest, MetadataHasLimits) {
   Json full = Json::object();
   for (std::size_t i = 0; i < kMetadataPairsMax; ++i) full[fmt::format("k{}", i)] = "v";

@@ -153,6 +153,24 @@ ContextOverflow overflow_of(const ResponseRequest& request, const ServedModel& s
   return request.truncation == "auto" ? ContextOverflow::kTruncate : ContextOverflow::kRefuse;
 }
 
+// Puts what the request's input refers to into it, and checks that it goes on from the history. Its earlier
+// tokens are remembered: the state of what was said before is found by its tokens, whatever the tokenizer
+// would make of its text.
+std::optional<ApiError> join_history(ResponseRequest& request, const ResponseHistory& history,
+                                     const ServedModel& served, TokenHistory& tokens,
+                                     std::string_view tenant) {
+  if (Status status = resolve_references(request.input, history.items, history.bytes_max, "input");
+      !status.ok())
+    return reference_error(status);
+  if (Status status = check_call_outputs(request.input, history.items, "input"); !status.ok())
+    return api_error(status);
+  if (!request.conversation.empty()) {
+    if (Status status = check_ids(request.input, history.items); !status.ok()) return api_error(status);
+  }
+  if (history.tokenizer == tokenizer_name(served)) tokens.remember(tenant, {}, history.tokens);
+  return std::nullopt;
+}
+
 // What the model is to go on from.
 ChatRequest chat_request(ResponseRequest& request, const ResponseHistory& history) {
   std::vector<Item> items = history.items;
@@ -215,10 +233,11 @@ StoredTurn ResponseTurn::ended(const ResponseEnd& end, std::vector<TokenId> toke
 // --- the way to it ---
 
 std::variant<ResponseRequest, ApiError> parse_response(std::string_view body, bool can_store,
-                                                       const RequestDefaults& defaults) {
+                                                       const RequestDefaults& defaults,
+                                                       ResponsePurpose purpose) {
   const Result<Json> request = parse_json(body);
   if (!request.ok()) return api_error(request.status());
-  Result<ResponseRequest> parsed = parse_response_request(*request, can_store, defaults);
+  Result<ResponseRequest> parsed = parse_response_request(*request, can_store, defaults, purpose);
   if (!parsed.ok()) return api_error(parsed.status());
   return std::move(*parsed);
 }
@@ -237,18 +256,9 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
                                                           const ServedModel& served, TokenHistory& tokens,
                                                           std::string_view tenant, ConversationStore* store,
                                                           std::int64_t claim, ResponseHead head) {
-  if (Status status = resolve_references(request.input, history.items, history.bytes_max, "input");
-      !status.ok())
-    return reference_error(status);
-  if (Status status = check_call_outputs(request.input, history.items, "input"); !status.ok())
-    return api_error(status);
-  if (!request.conversation.empty()) {
-    if (Status status = check_ids(request.input, history.items); !status.ok()) return api_error(status);
-  }
+  if (std::optional<ApiError> error = join_history(request, history, served, tokens, tenant))
+    return *std::move(error);
   assign_ids(request.input);
-  // The state of what was said before is found by its tokens, whatever the tokenizer would make of its text.
-  std::string tokenizer = tokenizer_name(served);
-  if (history.tokenizer == tokenizer) tokens.remember(tenant, {}, history.tokens);
   const ContextOverflow overflow = overflow_of(request, served);
   request.echo["truncation"] = overflow == ContextOverflow::kTruncate ? "auto" : "disabled";
   Prepared prepared = prepare_chat(chat_request(request, history), "input", served, tokens, tenant, overflow);
@@ -263,7 +273,7 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
   turn->input = to_stored(request.input);
   turn->previous = request.previous_response_id;
   turn->claim = claim;
-  turn->tokenizer = std::move(tokenizer);
+  turn->tokenizer = tokenizer_name(served);
   PreparedResponse out{.turn = turn, .generation = std::get<PreparedGeneration>(std::move(prepared))};
   if (!request.store) return out;
   if (Status status = check_stored(tenant, *turn); !status.ok()) return api_error(status);
@@ -278,6 +288,29 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
     return status;
   };
   return out;
+}
+
+std::variant<std::string, ApiError> count_input_tokens(ResponseRequest request,
+                                                       const ResponseHistory& history,
+                                                       const ServedModel& served, TokenHistory& tokens,
+                                                       std::string_view tenant) {
+  if (std::optional<ApiError> error = check_model(request.fields.model, served)) return *std::move(error);
+  if (std::optional<ApiError> error = join_history(request, history, served, tokens, tenant))
+    return *std::move(error);
+  const ContextOverflow overflow = overflow_of(request, served);
+  ChatRequest chat = chat_request(request, history);
+  std::size_t count = 0;
+  if (overflow == ContextOverflow::kTruncate) {
+    const Prepared prepared = prepare_chat(std::move(chat), "input", served, tokens, tenant, overflow);
+    if (const auto* error = std::get_if<ApiError>(&prepared)) return *error;
+    count = kept_tokens(std::get<PreparedGeneration>(prepared));
+  } else {
+    const Result<EncodedConversation> prompt =
+        encode_conversation(std::move(chat.conversation), "input", served, tokens, tenant);
+    if (!prompt.ok()) return api_error(prompt.status());
+    count = prompt->tokens.size();
+  }
+  return dump_json({{"object", "response.input_tokens"}, {"input_tokens", count}});
 }
 
 }  // namespace loci

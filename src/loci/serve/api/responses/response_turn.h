@@ -53,7 +53,8 @@ struct PreparedResponse {
 // All of these: thread-safe.
 
 std::variant<ResponseRequest, ApiError> parse_response(std::string_view body, bool can_store,
-                                                       const RequestDefaults& defaults);
+                                                       const RequestDefaults& defaults,
+                                                       ResponsePurpose purpose = ResponsePurpose::kReply);
 
 // What the items of a history may take in the store: what a request without one could bring along itself
 // (option max_body), and in any case what the model's context has room for.
@@ -75,6 +76,12 @@ std::variant<PreparedResponse, ApiError> prepare_response(ResponseRequest reques
                                                           const ServedModel& served, TokenHistory& tokens,
                                                           std::string_view tenant, ConversationStore* store,
                                                           std::int64_t claim, ResponseHead head);
+
+// The answer of /v1/responses/input_tokens: what the response's usage would say, also beyond the context.
+std::variant<std::string, ApiError> count_input_tokens(ResponseRequest request,
+                                                       const ResponseHistory& history,
+                                                       const ServedModel& served, TokenHistory& tokens,
+                                                       std::string_view tenant);
 
 // The model's fingerprint in hexadecimal: what StoredResponse::tokenizer holds.
 std::string tokenizer_name(const ServedModel& served);

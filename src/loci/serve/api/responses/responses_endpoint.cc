@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// POST /v1/responses; GET and DELETE of one, its input items, and its cancellation.
+// POST /v1/responses and /v1/responses/input_tokens; GET and DELETE of a response, its input items, and its
+// cancellation.
 #include "loci/serve/api/responses/background.h"
 #include "loci/serve/api/responses/endpoints.h"
 #include "loci/serve/api/responses/hold_turn.h"
@@ -25,6 +26,7 @@ class ResponsesApi {
       : services_(services), background_(std::make_shared<BackgroundResponses>(services)) {}
 
   asio::awaitable<void> create(Call& call);
+  asio::awaitable<void> count(Call& call);
   asio::awaitable<void> show(Call& call);
   asio::awaitable<void> remove(Call& call);
   asio::awaitable<void> cancel(Call& call);
@@ -36,6 +38,10 @@ class ResponsesApi {
   using Turn = std::variant<PreparedResponse, std::string, ApiError>;
   asio::awaitable<Turn> prepare(Call& call, HeldTurn& held, bool& background);
   asio::awaitable<Turn> prepare(Call& call, ResponseRequest request, HeldTurn& held);
+  // What the request continues. `made`: as load_history()'s.
+  asio::awaitable<std::variant<ResponseHistory, ApiError>> load(const Call& call,
+                                                                const ResponseRequest& request,
+                                                                const std::optional<std::string>& made);
   asio::awaitable<void> create_in_background(Call& call, PreparedResponse prepared, HeldTurn held);
   // What has been deleted since is not followed: the refusal. Absent: the run may be. While the store does
   // not say, a response that another server may have deleted is refused, and one of this server alone is
@@ -102,23 +108,14 @@ asio::awaitable<ResponsesApi::Turn> ResponsesApi::prepare(Call& call, ResponseRe
       held = HeldTurn();
     }
   }
-  ResponseHistory history;
-  if (!request.conversation.empty() || !request.previous_response_id.empty()) {
-    if (!can_store) co_return no_store_error();
-    const std::uint64_t bytes_max =
-        history_bytes_max(services_.options.body_bytes_max, served.context_tokens);
-    const auto load = [&] { return load_history(*services_.store, tenant, request, bytes_max, made); };
-    std::variant<ResponseHistory, ApiError> loaded =
-        co_await services_.store_thread.run(call.tenant->id, load);
-    if (auto* error = std::get_if<ApiError>(&loaded)) {
-      ApiError refused = std::move(*error);
-      co_return refused;
-    }
-    history = std::get<ResponseHistory>(std::move(loaded));
+  std::variant<ResponseHistory, ApiError> history = co_await load(call, request, made);
+  if (auto* error = std::get_if<ApiError>(&history)) {
+    ApiError refused = std::move(*error);
+    co_return refused;
   }
   const auto make = [&] {
-    return prepare_response(std::move(request), std::move(history), served, services_.history, tenant,
-                            services_.store, held.claim(), std::move(head));
+    return prepare_response(std::move(request), std::get<ResponseHistory>(std::move(history)), served,
+                            services_.history, tenant, services_.store, held.claim(), std::move(head));
   };
   std::variant<PreparedResponse, ApiError> prepared = co_await services_.workers.run(call.tenant->id, make);
   if (auto* error = std::get_if<ApiError>(&prepared)) {
@@ -126,6 +123,17 @@ asio::awaitable<ResponsesApi::Turn> ResponsesApi::prepare(Call& call, ResponseRe
     co_return refused;
   }
   co_return std::get<PreparedResponse>(std::move(prepared));
+}
+
+asio::awaitable<std::variant<ResponseHistory, ApiError>> ResponsesApi::load(
+    const Call& call, const ResponseRequest& request, const std::optional<std::string>& made) {
+  if (request.conversation.empty() && request.previous_response_id.empty()) co_return ResponseHistory();
+  if (services_.store == nullptr) co_return no_store_error();
+  const std::uint64_t bytes_max =
+      history_bytes_max(services_.options.body_bytes_max, services_.served.load()->context_tokens);
+  const std::string tenant = call.tenant->id;
+  const auto job = [&] { return load_history(*services_.store, tenant, request, bytes_max, made); };
+  co_return co_await services_.store_thread.run(call.tenant->id, job);
 }
 
 asio::awaitable<void> ResponsesApi::create(Call& call) {
@@ -155,6 +163,46 @@ asio::awaitable<void> ResponsesApi::create(Call& call) {
   }
   prepared.generation.format = std::make_unique<ResponsesFormat>(prepared.turn->record);
   co_await run_generation(services_, call, std::move(prepared.generation));
+}
+
+asio::awaitable<void> ResponsesApi::count(Call& call) {
+  const ServedModel* served = services_.served.load();
+  if (served == nullptr) {
+    ApiError refused = *services_.not_ready();
+    co_await call.fail(std::move(refused));
+    co_return;
+  }
+  const std::string tenant = call.tenant->id;
+  const bool can_store = services_.store != nullptr;
+  const auto parse = [&] {
+    return parse_response(call.exchange.request().body, can_store, served->defaults, ResponsePurpose::kCount);
+  };
+  std::variant<ResponseRequest, ApiError> parsed = co_await services_.workers.run(tenant, parse);
+  if (auto* error = std::get_if<ApiError>(&parsed)) {
+    ApiError refused = std::move(*error);
+    co_await call.fail(std::move(refused));
+    co_return;
+  }
+  ResponseRequest request = std::get<ResponseRequest>(std::move(parsed));
+  const std::optional<std::string> made;
+  std::variant<ResponseHistory, ApiError> history = co_await load(call, request, made);
+  if (auto* error = std::get_if<ApiError>(&history)) {
+    ApiError refused = std::move(*error);
+    co_await call.fail(std::move(refused));
+    co_return;
+  }
+  const auto job = [&] {
+    return count_input_tokens(std::move(request), std::get<ResponseHistory>(history), *served,
+                              services_.history, tenant);
+  };
+  std::variant<std::string, ApiError> counted = co_await services_.workers.run(tenant, job);
+  if (auto* error = std::get_if<ApiError>(&counted)) {
+    ApiError refused = std::move(*error);
+    co_await call.fail(std::move(refused));
+    co_return;
+  }
+  std::string body = std::get<std::string>(std::move(counted));
+  co_await call.answer(std::move(body));
 }
 
 asio::awaitable<void> ResponsesApi::create_in_background(Call& call, PreparedResponse prepared,
@@ -324,6 +372,7 @@ void add_responses_endpoints(Router& router, ApiServices& services) {
          }});
   };
   add(http::verb::post, "/v1/responses", &ResponsesApi::create, Metering::kRequest);
+  add(http::verb::post, "/v1/responses/input_tokens", &ResponsesApi::count, Metering::kRequest);
   add(http::verb::get, "/v1/responses/{id}", &ResponsesApi::show, Metering::kRead);
   add(http::verb::delete_, "/v1/responses/{id}", &ResponsesApi::remove, Metering::kByHandler);
   add(http::verb::post, "/v1/responses/{id}/cancel", &ResponsesApi::cancel, Metering::kCancel);
