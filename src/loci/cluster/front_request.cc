@@ -14,6 +14,7 @@
 #include "loci/base/ascii.h"
 #include "loci/base/json_reader.h"
 #include "loci/serve/wire/api_error.h"
+#include "loci/serve/wire/model_list.h"
 #include "loci/serve/wire/sse.h"
 
 namespace loci {
@@ -192,13 +193,7 @@ bool ModelUnion::add(HttpResponse response) {
 
 HttpResponse ModelUnion::take() {
   if (data_.empty()) return *std::move(refusal_);
-  const Json first = data_.front()["id"], last = data_.back()["id"];
-  const Json list = {{"object", "list"},
-                     {"data", std::move(data_)},
-                     {"first_id", first},
-                     {"last_id", last},
-                     {"has_more", false}};
-  return {.body = dump_json(list), .headers = std::move(headers_)};
+  return {.body = model_list_json(std::move(data_)), .headers = std::move(headers_)};
 }
 
 std::string front_metrics(const FrontCounts& counts, const FrontInstances& instances, const FrontFeeds& feeds,

@@ -9,6 +9,7 @@
 #include "loci/serve/api/openai/endpoints.h"
 #include "loci/serve/generation/prepare.h"
 #include "loci/serve/wire/json.h"
+#include "loci/serve/wire/model_list.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -63,13 +64,8 @@ asio::awaitable<void> answer_model_list(ApiServices& services, Call& call) {
     data.back()["id"] = alias;
     data.back()["root"] = served->model->id;
   }
-  const Json first = data.front()["id"], last = data.back()["id"];
-  const Json list = {{"object", "list"},
-                     {"data", std::move(data)},
-                     {"first_id", first},
-                     {"last_id", last},
-                     {"has_more", false}};
-  co_await call.answer(dump_json(list));
+  std::string list = model_list_json(std::move(data));
+  co_await call.answer(std::move(list));
 }
 
 asio::awaitable<void> answer_one(ApiServices& services, Call& call) {
