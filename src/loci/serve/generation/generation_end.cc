@@ -5,7 +5,6 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
-#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,8 +18,6 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::size_t kTokensRememberedHere = 16'384;
-// Between two attempts to store a turn for which nobody waits.
-constexpr auto kStorePause = std::chrono::milliseconds(500);
 // How long it is tried again while the server stops.
 constexpr Nanos kStorePatience = 3 * kNanosPerSecond;
 

@@ -5,6 +5,7 @@
 #include <spdlog/logger.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -22,6 +23,8 @@ namespace loci {
 
 // Longer prompts are submitted to the engine by a worker: their keys would hold up the network thread.
 inline constexpr std::size_t kTokensSubmittedHere = 16'384;
+// Between two attempts to store what a client no longer waits for: a turn, or the end of one that failed.
+inline constexpr auto kStorePause = std::chrono::milliseconds(500);
 
 // All that it refers to outlives the server. The atomics: any thread.
 struct GenerationServices {

@@ -402,7 +402,7 @@ TEST_F(BackgroundResponsesTest, AnEndIsStoredOnceTheStoreTakesIt) {
   start("resp_2");
   EXPECT_EQ(status("resp_1"), "queued");
   const auto is_over = [&] { return status("resp_1") != "queued"; };
-  EXPECT_FALSE(run_until(is_over, 3 * UnstoredEnds::kPause)) << "several attempts";
+  EXPECT_FALSE(run_until(is_over, 3 * kStorePause)) << "several attempts";
   store_.set_fault({});
   EXPECT_TRUE(run_until([&] { return status("resp_1") == "failed" && status("resp_2") == "failed"; }));
   EXPECT_NE(store_.response("ann", "resp_1")->json.find("rate_limit_exceeded"), std::string::npos);

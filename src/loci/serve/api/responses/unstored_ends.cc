@@ -85,7 +85,7 @@ asio::awaitable<void> UnstoredEnds::store(std::string tenant, StoredTurn turn) {
 asio::awaitable<void> UnstoredEnds::try_again() {
   const auto self = shared_from_this();  // the API may go first
   while (!ends_.empty()) {
-    asio::steady_timer pause(co_await asio::this_coro::executor, kPause);
+    asio::steady_timer pause(co_await asio::this_coro::executor, kStorePause);
     boost::system::error_code ignored;
     co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
     bool goes_on = true;

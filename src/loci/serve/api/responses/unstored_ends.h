@@ -4,7 +4,6 @@
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
-#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <memory>
@@ -21,7 +20,6 @@ namespace loci {
 // interrupted, and is failed at the next start.
 class UnstoredEnds : public std::enable_shared_from_this<UnstoredEnds> {
  public:
-  static constexpr auto kPause = std::chrono::milliseconds(500);  // after an attempt that failed
   // Of all ends that wait. One that comes when they are too many is lost: the log says so.
   static constexpr std::size_t kBytesMax = std::size_t{64} << 20;
 
