@@ -8,6 +8,7 @@
 
 #include "loci/base/check.h"
 #include "loci/engine/core/core_state.h"
+#include "loci/engine/core/queue_needs.h"
 #include "loci/policy/eviction.h"
 
 namespace loci {
@@ -19,8 +20,6 @@ constexpr Nanos kGiveBackPause = 2 * kNanosPerMilli;
 // The core deletes and looks ahead in portions. So long it waits between two, so that it can take other
 // events.
 constexpr Nanos kPortionPause = kNanosPerMilli / 2;
-// A table of requests that grew would move all of them in one step; so many have room from the start.
-constexpr std::size_t kReservedRequests = std::size_t{1} << 16;
 
 }  // namespace
 

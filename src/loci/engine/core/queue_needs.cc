@@ -37,8 +37,7 @@ constexpr std::uint32_t kLastPlace = kNotWanted - 1;
 // Blocks that the window can want, as far as they have room from the start: memory that the system gives for
 // the first time costs a step.
 constexpr std::uint64_t kReservedWants = std::uint64_t{1} << 20;
-// The same of requests.
-constexpr std::size_t kReservedWaiting = std::size_t{1} << 16;
+
 std::uint64_t wanted_blocks_most(const CoreConfig& config) {
   std::uint64_t there = 0;
   for (const CoreGroup& group : config.groups)
@@ -64,7 +63,7 @@ QueueNeeds::QueueNeeds(const CoreConfig& config, BlockIndex& index, Transfers& t
       restores_(restores),
       queue_(queue) {
   wanters_.reserve(wanted_blocks_most(config));
-  const std::size_t requests = std::min(std::size_t{config.max_queued}, kReservedWaiting);
+  const std::size_t requests = std::min(std::size_t{config.max_queued}, kReservedRequests);
   waiting_.reserve(requests);
   forecast_.reserve(requests);
 }

@@ -62,6 +62,10 @@
 
 namespace loci {
 
+// For so many requests the core's tables have room from the start: a table that grew would move all of them
+// in one step, and memory that the system gives for the first time costs a step.
+inline constexpr std::size_t kReservedRequests = std::size_t{1} << 16;
+
 // Thread-compatible; used by whoever steps the core.
 class QueueNeeds {
  public:
