@@ -16,7 +16,7 @@
 #include "loci/serve/http/page_guard.h"
 #include "loci/serve/page/page.h"
 #include "loci/serve/telemetry/log_line.h"
-#include "loci/serve/wire/json_parse.h"
+#include "loci/serve/wire/route_error.h"
 #include "loci/serve/wire/sse.h"
 
 namespace loci {
@@ -196,8 +196,7 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange, Traced* traced) {
                            ? "a front does not pass this on: send the request to a member itself"
                        : path.starts_with("/v1") ? "the API is described at /openapi.json"
                                                  : "the API's paths begin with /v1";
-    ApiError error = http_error(
-        404, fmt::format("there is no endpoint at '{}'; {}", utf8_prefix(path, 200), hint), "not_found");
+    ApiError error = no_endpoint_error(path, hint);
     co_await refuse(exchange, RoutedApi::kOpenAi, std::move(error));
     co_return;
   }
@@ -464,10 +463,7 @@ asio::awaitable<void> Front::answer_other_method(Exchange& exchange) {
     co_return;
   }
   exchange.add_header("Allow", kAllowed);
-  ApiError error = http_error(405,
-                              fmt::format("expected a method that {} takes ({}); got {}", exchange.path(),
-                                          kAllowed, exchange.request().method_text),
-                              "method_not_allowed");
+  ApiError error = wrong_method_error(exchange.path(), kAllowed, exchange.request().method_text);
   co_await refuse(exchange, RoutedApi::kOpenAi, std::move(error));
 }
 

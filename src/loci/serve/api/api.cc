@@ -16,6 +16,7 @@
 #include "loci/serve/http/trace_header.h"
 #include "loci/serve/openapi/openapi.h"
 #include "loci/serve/wire/json_parse.h"
+#include "loci/serve/wire/route_error.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -141,20 +142,14 @@ asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
   }
   const std::string_view hint = hint_for(exchange.path());
   if (match.allowed.empty()) {
-    co_await call.fail(
-        http_error(404,
-                   fmt::format("there is no endpoint at '{}'; {}", utf8_prefix(exchange.path(), 200),
-                               hint.empty() ? "the API is described at /openapi.json" : hint),
-                   "not_found"));
+    co_await call.fail(no_endpoint_error(
+        exchange.path(), hint.empty() ? std::string_view("the API is described at /openapi.json") : hint));
   } else if (exchange.request().method == http::verb::options) {
     co_await answer_options(exchange, match);
   } else if (match.route == nullptr) {
     exchange.add_header("Allow", match.allowed);
     co_await call.fail(
-        http_error(405,
-                   fmt::format("expected a method that {} takes ({}); got {}{}{}", match.pattern,
-                               match.allowed, exchange.request().method_text, hint.empty() ? "" : "; ", hint),
-                   "method_not_allowed"));
+        wrong_method_error(match.pattern, match.allowed, exchange.request().method_text, hint));
   } else {
     std::optional<ApiError> error = co_await check_caller(call, *match.route);
     if (error) {
