@@ -3,7 +3,6 @@
 // time that an instance is asked.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
@@ -14,6 +13,7 @@
 #include "loci/cluster/front_request.h"
 #include "loci/serve/http/path_pattern.h"
 #include "loci/serve/http/trace_header.h"
+#include "loci/serve/openapi/openapi.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -30,29 +30,12 @@ std::string_view method_of(const HttpRequest& message) {
 }  // namespace
 
 std::string_view routed_pattern(std::string_view path) {
-  static constexpr std::array<std::string_view, 18> kPatterns = {"/v1/chat/completions",
-                                                                 "/v1/completions",
-                                                                 "/v1/messages",
-                                                                 "/v1/messages/count_tokens",
-                                                                 "/v1/responses",
-                                                                 "/v1/responses/input_tokens",
-                                                                 "/v1/responses/{id}",
-                                                                 "/v1/responses/{id}/cancel",
-                                                                 "/v1/responses/{id}/input_items",
-                                                                 "/v1/conversations",
-                                                                 "/v1/conversations/{id}",
-                                                                 "/v1/conversations/{id}/items",
-                                                                 "/v1/conversations/{id}/items/{item}",
-                                                                 "/v1/models",
-                                                                 "/v1/embeddings",
-                                                                 "/tokenize",
-                                                                 "/detokenize",
-                                                                 "/openapi.json"};
   // (A model's name may have slashes.)
   if (path.starts_with("/v1/models/") && path.size() > 11) return "/v1/models/{model}";
-  const auto found = std::ranges::find_if(
-      kPatterns, [&](std::string_view one) { return parameters_of(one, path).has_value(); });
-  return found == kPatterns.end() ? "/v1/{path}" : *found;
+  for (const std::string& one : openapi_paths()) {
+    if (is_routed_path(one) && parameters_of(one, path)) return one;
+  }
+  return "/v1/{path}";
 }
 
 asio::awaitable<void> Front::trace_and_pass_on(Exchange& exchange) {

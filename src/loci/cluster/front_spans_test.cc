@@ -7,6 +7,8 @@
 #include "loci/base/eventually_testing.h"
 #include "loci/base/mutex.h"
 #include "loci/cluster/front_testing.h"
+#include "loci/cluster/routed_request.h"
+#include "loci/serve/openapi/openapi.h"
 #include "loci/serve/wire/json.h"
 
 namespace loci {
@@ -157,6 +159,19 @@ TEST_F(FrontSpansTest, NobodyThereIsAnError) {
   ASSERT_EQ(all.size(), 1u);
   EXPECT_EQ(all[0]["status"]["code"], 2);
   EXPECT_EQ(value(all[0], "error.type"), "503");
+}
+
+// The table of the API's routes is the API's own: a new one needs no line here.
+TEST(RoutedPatternTest, EveryRouteThatIsPassedOnHasItsName) {
+  std::size_t routed = 0;
+  for (const std::string& pattern : openapi_paths()) {
+    if (!is_routed_path(pattern)) continue;
+    std::string path;
+    for (const char c : pattern) path += c == '{' || c == '}' ? '1' : c;
+    EXPECT_EQ(routed_pattern(path), pattern) << path;
+    ++routed;
+  }
+  EXPECT_GE(routed, 18u);
 }
 
 TEST(RoutedPatternTest, PathsOfClientsNameNoPatterns) {

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/beast/http/verb.hpp>
 #include <limits>
 #include <memory>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "loci/base/ascii.h"
+#include "loci/base/check.h"
 #include "loci/base/version.h"
 #include "loci/serve/conversation/tool_use.h"
 #include "loci/serve/generation/generation_fields.h"
@@ -150,6 +152,19 @@ Result<Json> openapi_document(const Router& router) {
          "Unknown fields are accepted. A field that is null counts as absent. See docs/http-api.md."}}},
       {"paths", std::move(paths)},
       {"components", std::move(components)}};
+}
+
+const std::vector<std::string>& openapi_paths() {
+  static const std::vector<std::string> paths = [] {
+    const Result<Json> parts = merged_parts();
+    LOCI_CHECK(parts.ok(), parts.status().message().c_str());
+    std::vector<std::string> out;
+    for (const auto& [path, operations] : parts->at("paths").items()) out.push_back(path);
+    std::ranges::stable_partition(
+        out, [](const std::string& path) { return path.find('{') == std::string::npos; });
+    return out;
+  }();
+  return paths;
 }
 
 Status add_openapi_endpoint(Router& router) {

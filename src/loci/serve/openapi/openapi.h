@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "loci/base/status.h"
 #include "loci/serve/call/router.h"
@@ -22,6 +23,10 @@ const std::map<std::string, std::int64_t>& openapi_limits();
 // The document of the routes that are described; each of the others is left out.
 // Errors: kInternal (a part is no JSON, names an unknown limit, or two of them describe the same).
 Result<Json> openapi_document(const Router& router);
+
+// The paths of all routes that are described: "/v1/responses/{id}". Those without parameters come first, as
+// the router prefers them. Thread-safe.
+const std::vector<std::string>& openapi_paths();
 
 // GET /openapi.json of all that `router` has when it is called: the last one to be called. `router` outlives
 // it.
