@@ -75,7 +75,7 @@ TEST(OpenApi, EveryRouteIsDescribedAndEveryDescriptionHasItsRoute) {
   const auto pages = std::ranges::count_if(router.routes(), is_page);
   EXPECT_EQ(in_document.size(), router.routes().size() - static_cast<std::size_t>(pages));
   std::set<std::string> in_parts;
-  for (const std::string_view part : openapi_parts()) in_parts.merge(operations_of(Json::parse(part)));
+  for (const OpenApiPart& part : openapi_parts()) in_parts.merge(operations_of(Json::parse(part.text)));
   EXPECT_EQ(in_document, in_parts);
 }
 

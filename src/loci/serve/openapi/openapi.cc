@@ -74,11 +74,10 @@ Status merge(Json& into, Json& from) {
 Result<Json> merged_parts() {
   Json out = {{"paths", Json::object()},
               {"components", {{"schemas", Json::object()}, {"responses", Json::object()}}}};
-  for (const std::string_view text : openapi_parts()) {
+  for (const auto& [name, text] : openapi_parts()) {
     Json part = json_or_null(text);
     if (!part.is_object())
-      return internal_error(
-          fmt::format("a part of the API's description is no JSON: {}", text.substr(0, 80)));
+      return internal_error(fmt::format("a part of the API's description is no JSON: {}", name));
     LOCI_RETURN_IF_ERROR(resolve(part));
     for (auto& [path, operations] : part["paths"].items()) {
       if (!out["paths"].contains(path)) out["paths"][path] = Json::object();

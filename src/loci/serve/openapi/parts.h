@@ -7,6 +7,10 @@
 
 namespace loci {
 
-const std::vector<std::string_view>& openapi_parts();
+struct OpenApiPart {
+  std::string_view name;  // "chat.json"
+  std::string_view text;
+};
+const std::vector<OpenApiPart>& openapi_parts();
 
 }  // namespace loci
