@@ -160,6 +160,8 @@ void read_stream(FieldReader& reader, GenerationFields& out) {
   FieldReader nested(*options, "stream_options");
   nested.boolean("include_usage", out.include_usage);
   nested.boolean("continuous_usage_stats", out.continuous_usage);
+  bool obfuscation = false;  // nothing is added to chunks
+  nested.boolean("include_obfuscation", obfuscation);
   if (!nested.ok()) return reader.fail(nested.status());
   if (!out.stream) reader.fail("stream_options", "is only allowed where stream is true");
 }
@@ -183,6 +185,7 @@ constexpr auto kGenerationNames = std::to_array<std::string_view>({
     "n_predict",
     "presence_penalty",
     "prompt_cache_key",
+    "prompt_cache_options",
     "prompt_cache_retention",
     "repeat_penalty",
     "repetition_penalty",
@@ -216,7 +219,8 @@ struct KnownMembers {
   std::string_view path;
   std::span<const std::string_view> names;
 };
-constexpr auto kStreamNames = std::to_array<std::string_view>({"continuous_usage_stats", "include_usage"});
+constexpr auto kStreamNames =
+    std::to_array<std::string_view>({"continuous_usage_stats", "include_obfuscation", "include_usage"});
 constexpr auto kFormatNames = std::to_array<std::string_view>({"json_schema", "schema", "type"});
 constexpr auto kSchemaNames = std::to_array<std::string_view>({"description", "name", "schema", "strict"});
 constexpr auto kStructuredNames = std::to_array<std::string_view>(

@@ -41,7 +41,7 @@ constexpr auto kUnserved = std::to_array<Unserved>({
     {"function_call", is_none},
     {"modalities", is_text_only},
     {"audio", never},
-    {"prediction", never},
+    {"moderation", never},
     {"web_search_options", never},
     {"suffix", is_empty_container},
     // vLLM

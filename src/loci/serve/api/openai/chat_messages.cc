@@ -16,8 +16,8 @@
 namespace loci {
 namespace {
 
-// A message's content as one string: the text parts of a list, a line each.
-Result<std::string> read_content(const Json& content, const std::string& field) {
+// A message's content as one string: the text parts of a list, a line each. The assistant's may be refusals.
+Result<std::string> read_content(const Json& content, Role role, const std::string& field) {
   if (content.is_string()) return content.get<std::string>();
   if (!content.is_array()) {
     return invalid_argument(
@@ -31,15 +31,16 @@ Result<std::string> read_content(const Json& content, const std::string& field) 
     std::string type;
     reader.text("type", type);
     LOCI_RETURN_IF_ERROR(reader.status());
-    if (type != "text") {
+    const bool is_refusal = type == "refusal" && role == Role::kAssistant;
+    if (type != "text" && !is_refusal) {
       return invalid_argument(
           fmt::format("expected \"text\", the only kind of part that is supported; got {}",
                       json_excerpt(part.value("type", Json()))),
           name + ".type");
     }
-    if (reader.find("text") == nullptr) return invalid_argument("is required", name + ".text");
+    if (reader.find(type) == nullptr) return invalid_argument("is required", name + "." + type);
     std::string piece;
-    reader.text("text", piece);
+    reader.text(type, piece);
     LOCI_RETURN_IF_ERROR(reader.status());
     if (i > 0) text += '\n';
     text += piece;
@@ -134,7 +135,7 @@ Result<Message> read_message(const Json& message, const std::string& field) {
   if (content == nullptr && role != Role::kAssistant)
     return invalid_argument("is required", field + ".content");
   if (content != nullptr) {
-    LOCI_ASSIGN_OR_RETURN(out.content, read_content(*content, field + ".content"));
+    LOCI_ASSIGN_OR_RETURN(out.content, read_content(*content, role, field + ".content"));
   }
   if (role == Role::kTool) {
     reader.text("tool_call_id", out.call_id);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr auto kChatNames = std::to_array<std::string_view>(
     {"add_generation_prompt", "chat_template_kwargs", "function_call", "functions", "messages", "modalities",
-     "parallel_tool_calls", "reasoning_effort", "tool_choice", "tools", "top_logprobs"});
+     "parallel_tool_calls", "prediction", "reasoning_effort", "tool_choice", "tools", "top_logprobs"});
 
 // What no other API serves.
 constexpr auto kServedInChats =

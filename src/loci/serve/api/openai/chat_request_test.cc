@@ -127,6 +127,33 @@ TEST(ChatRequest, ContinuesTheAssistantsMessageWhereAsked) {
   EXPECT_EQ(chat_field(begun, forced), field) << "text was begun, and a call is no text";
 }
 
+// OpenAI's clients send a past refusal as a part of the assistant's message.
+TEST(ChatRequest, ThePartsOfTheAssistantsMessageMayBeRefusals) {
+  const auto message = [](const char* role, const char* part) -> Json {
+    return Json::array({{{"role", role}, {"content", Json::array({Json::parse(part)})}}});
+  };
+  const char* const refusal = R"({"type": "refusal", "refusal": "No."})";
+  const auto read = parse_chat_request(chat(message("assistant", refusal)));
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_EQ(read->conversation.messages[0].content, "No.");
+  EXPECT_EQ(chat_field(message("user", refusal)), "messages[0].content[0].type");
+  EXPECT_EQ(chat_field(message("assistant", R"({"type": "refusal"})")), "messages[0].content[0].refusal");
+}
+
+// What only hints at how a reply may come sooner changes none.
+TEST(ChatRequest, HintsAreKnownAndChangeNothing) {
+  const Json messages = Json::array({{{"role", "user"}, {"content", "x"}}});
+  const Json hints = Json::parse(R"({"prediction": {"type": "content", "content": "x"}, "stream": true,
+      "prompt_cache_options": {"mode": "implicit", "ttl": "30m"}, "stream_options": {"include_obfuscation": false}})");
+  const auto read = parse_chat_request(chat(messages, hints));
+  ASSERT_TRUE(read.ok()) << read.status().to_string();
+  EXPECT_TRUE(read->unknown_fields.empty());
+  EXPECT_EQ(chat_field(messages, {{"stream", true}, {"stream_options", {{"include_obfuscation", 1}}}}),
+            "stream_options.include_obfuscation");
+  EXPECT_EQ(chat_field(messages, {{"moderation", {{"model", "m"}}}}), "moderation")
+      << "what asks for a reply to be looked at does not get one that was not";
+}
+
 TEST(ChatRequest, RefusesByPlace) {
   const Json good = {{"role", "user"}, {"content", "x"}};
   EXPECT_EQ(chat_field(Json::array({good})), "accepted");

@@ -69,8 +69,9 @@ class Parser {
   void refuse_unserved() {
     for (const char* name : kUnservedFields) {
       const Json* value = reader_.find(name);
-      const bool harmless = value != nullptr && std::string_view(name) == "n" && as_integer(*value) == 1;
-      if (value == nullptr || harmless) continue;
+      if (value == nullptr || (std::string_view(name) == "n" && as_integer(*value) == 1)) continue;
+      const bool is_empty_list = value->is_array() && value->empty();
+      if (is_empty_list && std::string_view(name) == "context_management") continue;
       reader_.fail(
           unimplemented(fmt::format("is not supported; leave it out (got {})", json_excerpt(*value)), name));
     }
@@ -281,10 +282,24 @@ class Parser {
       if (reader_.find(name) != nullptr) out_.echo[name] = text;
     }
     out_.echo["service_tier"] = "default";
+    read_cache_options();
     if (!reader_.ok()) return;
     Result<Json> metadata = read_metadata(request_);
     if (!metadata.ok()) return reader_.fail(metadata.status());
     out_.echo["metadata"] = std::move(*metadata);
+  }
+
+  // Every prefix is kept, whatever they say; but who asks for a reply that is not made would get one.
+  void read_cache_options() {
+    const Json* options = reader_.find("prompt_cache_options");
+    if (options == nullptr) return;
+    FieldReader nested(*options, "prompt_cache_options");
+    bool prewarm = false;
+    nested.boolean("prewarm", prewarm);
+    if (prewarm)
+      nested.fail(unimplemented("is not supported, as a reply would be made all the same; leave it out",
+                                nested.full_name("prewarm")));
+    if (!nested.ok()) reader_.fail(nested.status());
   }
 
   // Beyond OpenAI's; their meaning and limits are those of chat completions.

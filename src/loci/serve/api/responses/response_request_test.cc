@@ -326,7 +326,11 @@ TEST(ResponseRequest, MetadataHasLimits) {
 
 TEST(ResponseRequest, RefusesWhatIsNotServed) {
   refused({{"prompt", {{"id", "pmpt_1"}}}}, "prompt", "not supported");
-  refused({{"context_management", Json::array()}}, "context_management", "not supported");
+  refused({{"context_management", Json::array({{{"type", "compaction"}}})}}, "context_management",
+          "not supported");
+  accepted({{"context_management", Json::array()}});
+  accepted({{"prompt_cache_options", {{"ttl", "30m"}, {"prewarm", false}}}});
+  refused({{"prompt_cache_options", {{"prewarm", true}}}}, "prompt_cache_options.prewarm", "not supported");
   refused({{"messages", Json::array()}}, "messages", "not supported");
   refused({{"n", 2}}, "n", "not supported");
   refused({{"continue_final_message", true}}, "continue_final_message", "not supported");
