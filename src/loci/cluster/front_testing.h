@@ -35,14 +35,17 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 struct FakeWays {
-  bool keeps_alive = false;               // true: it closes a connection only after an empty answer
+  bool keeps_alive = false;               // true: it closes a connection only after an empty answer; else it
+                                          // says so in its answers
   std::function<void()> before_end = {};  // called before a written answer's connection ends
   std::function<void()> closed = {};      // called when a connection has ended
   std::string key = {};                   // if not empty: GET /v1/models needs this key
   int requests_max = 0;                   // if not 0: with so many it ends, its port before its connection
 };
 
-// Answers each request on a connection of its own with the script's answer, then closes the connection.
+// Answers each request on a connection of its own with the script's answer, which says that it is the last
+// one, then closes the connection. (A front would keep a connection that does not say so. Sending on it
+// before it has ended is a loss, and a request has few of them.)
 class FakeInstance {
  public:
   using Script = std::function<std::string(const std::string& request)>;
@@ -80,12 +83,18 @@ class FakeInstance {
       if (ways_.closed) ways_.closed();
     }
   }
+  static std::string as_last(std::string answer) {
+    const std::size_t fields = answer.find("\r\n");
+    if (answer.starts_with("HTTP/") && fields != std::string::npos)
+      answer.insert(fields + 2, "Connection: close\r\n");
+    return answer;
+  }
   bool say_models(tcp::socket& socket, const std::string& request) {
     ++questions_;
     const bool is_let_in = request.find("Authorization: Bearer " + ways_.key + "\r\n") != std::string::npos;
     const std::string body = is_let_in ? R"({"object":"list","data":[{"id":"tiny"}]})"
                                        : R"({"error":{"message":"no such key","code":"invalid_api_key"}})";
-    const std::string answer = fmt::format("HTTP/1.1 {}\r\nContent-Length: {}\r\n\r\n{}",
+    const std::string answer = fmt::format("HTTP/1.1 {}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{}",
                                            is_let_in ? "200 OK" : "401 Unauthorized", body.size(), body);
     error_code error;
     asio::write(socket, asio::buffer(answer), error);
@@ -112,7 +121,7 @@ class FakeInstance {
       acceptor_.close();
       is_stopping_ = true;
     }
-    const std::string answer = script_(request);
+    const std::string answer = ways_.keeps_alive ? script_(request) : as_last(script_(request));
     asio::write(socket, asio::buffer(answer), error);
     if (ways_.before_end) ways_.before_end();
     if (!ways_.keeps_alive || answer.empty()) socket.shutdown(tcp::socket::shutdown_send, error);
