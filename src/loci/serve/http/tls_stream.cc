@@ -112,6 +112,8 @@ error_code TlsStream::error_of_input(error_code error) const {
 // --- reading ---
 
 asio::mutable_buffer TlsStream::input_room() {
+  LOCI_CHECK(!is_receiving_, "one read at a time: two would write to the same place");
+  is_receiving_ = true;
   // A record that has come in part is brought to the front.
   const std::size_t left = in_end_ - in_begin_;
   if (in_bytes_ == 0) {
@@ -126,6 +128,7 @@ asio::mutable_buffer TlsStream::input_room() {
 }
 
 void TlsStream::received(std::size_t bytes) {
+  is_receiving_ = false;
   const bool is_full = bytes == in_bytes_ - in_end_;
   in_end_ += bytes;
   const std::size_t wanted = std::min(kInputBytesMax, 2 * in_bytes_);

@@ -124,6 +124,7 @@ class TlsStream {
   // What has come, and OpenSSL has not read: [in_begin_, in_end_).
   std::unique_ptr<char[]> in_;
   std::size_t in_bytes_ = 0, in_begin_ = 0, in_end_ = 0;
+  bool is_receiving_ = false;  // what is behind in_end_ is in the system's hands
 
   std::vector<char> out_;  // what is to be sent, from out_begin_ on
   std::size_t out_begin_ = 0;

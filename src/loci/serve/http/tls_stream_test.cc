@@ -275,11 +275,13 @@ TEST_F(TlsStreamTest, AWriteEndsWhenARecordOfItIsSent) {
   EXPECT_GT(sent, 0u);
   EXPECT_LT(sent, data.size());
   EXPECT_LT(least, TlsStream::kSealedBytesMax) << "a write ends before all that it sealed is sent";
-  const std::size_t before = sent;
+  const std::size_t before = sent, first = before + 4 * TlsStream::kRecordBytes;
   std::string got;
-  spawn(read(*server_, before + 4 * TlsStream::kRecordBytes, got, 6));
-  run_until([&] { return sent > before; });
+  spawn(read(*server_, first, got, 6));
+  // (Only then may another read begin.)
+  run_until([&] { return sent > before && got.size() >= first; });
   EXPECT_GT(sent, before) << "what was taken is told";
+  ASSERT_GE(got.size(), first);
   EXPECT_LT(sent, data.size());
   spawn(read(*server_, data.size(), got, 8));
   io_.restart();
