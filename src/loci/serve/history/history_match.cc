@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/serve/history/history_match.h"
 
+#include <time.h>
+
 #include <algorithm>
 #include <string>
 
@@ -44,7 +46,7 @@ struct Reached {
 class Matcher {
  public:
   Matcher(const TokenTrie& trie, const Tokenizer& tokenizer, std::span<const ChatSegment> segments,
-          const EncodedSegments& encoded, std::chrono::steady_clock::time_point until)
+          const EncodedSegments& encoded, std::chrono::nanoseconds until)
       : tokenizer_(tokenizer),
         segments_(segments),
         encoded_(encoded),
@@ -124,7 +126,7 @@ class Matcher {
 
   void count_work() {
     if (work_left_ > 0) --work_left_;
-    if (work_done_++ % kWorkBetweenLooks == 0 && std::chrono::steady_clock::now() >= until_) work_left_ = 0;
+    if (work_done_++ % kWorkBetweenLooks == 0 && thread_time() >= until_) work_left_ = 0;
   }
 
   void note(std::size_t begin, const Position& at, std::string_view symbols, std::size_t next,
@@ -206,7 +208,7 @@ class Matcher {
   const Tokenizer& tokenizer_;
   const std::span<const ChatSegment> segments_;
   const EncodedSegments& encoded_;
-  const std::chrono::steady_clock::time_point until_;
+  const std::chrono::nanoseconds until_;
   std::size_t work_left_ = 0, work_done_ = 0;
   std::vector<Reached> branches_;  // at the beginning of the segment at hand; never empty
   std::vector<Reached> spelled_;   // its whole text
@@ -215,9 +217,15 @@ class Matcher {
 
 }  // namespace
 
+std::chrono::nanoseconds thread_time() {
+  timespec used{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
+}
+
 HistoryMatch match_history(const TokenTrie& trie, const Tokenizer& tokenizer,
                            std::span<const ChatSegment> segments, const EncodedSegments& encoded,
-                           std::chrono::steady_clock::time_point until) {
+                           std::chrono::nanoseconds until) {
   return Matcher(trie, tokenizer, segments, encoded, until).run();
 }
 

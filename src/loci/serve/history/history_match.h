@@ -42,12 +42,15 @@ struct HistoryMatch {
 
 using EncodedSegments = std::vector<std::optional<std::vector<TokenId>>>;
 
+// What the calling thread has used of a processor. It stands still while the thread waits, as on a busy
+// machine: else a conversation would lose its tokens there.
+std::chrono::nanoseconds thread_time();
+
 // `encoded`: by segment, the tokens of its text (without the control token) where they are known. Time: the
 // rendering's length times the branches that spell it; bounded by a fixed multiple of the length, and by
-// `until`: from then on no more is looked for, and the match has what was found.
-HistoryMatch match_history(
-    const TokenTrie& trie, const Tokenizer& tokenizer, std::span<const ChatSegment> segments,
-    const EncodedSegments& encoded,
-    std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max());
+// `until`, of thread_time(): from then on no more is looked for, and the match has what was found.
+HistoryMatch match_history(const TokenTrie& trie, const Tokenizer& tokenizer,
+                           std::span<const ChatSegment> segments, const EncodedSegments& encoded,
+                           std::chrono::nanoseconds until = std::chrono::nanoseconds::max());
 
 }  // namespace loci

@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "loci/serve/history/history_testing.h"
 #include "loci/serve/history/token_history.h"
@@ -195,6 +197,18 @@ TEST(HistoryMatch, WorkIsBoundedWhereEveryTokenisationIsRemembered) {
   EXPECT_EQ(late.text_bytes, 0u);
   EXPECT_EQ(late.segment, 0u);
   EXPECT_TRUE(late.tokens.empty());
+}
+
+// A busy machine keeps a thread waiting for longer than that.
+TEST(HistoryMatch, ItsTimeDoesNotPassWhileItsThreadWaits) {
+  const TestText text = byte_level_text();
+  TokenTrie trie;
+  const std::string said = "that it was";
+  trie.remember({}, text.tokenizer.encode_piece(said, TextPlace::kInner).value());
+  const std::vector<ChatSegment> segments = {{.text = said, .control = {}}};
+  const std::chrono::nanoseconds until = thread_time() + std::chrono::milliseconds(20);
+  std::this_thread::sleep_for(std::chrono::milliseconds(40));
+  EXPECT_EQ(match_history(trie, text.tokenizer, segments, EncodedSegments(1), until).text_bytes, said.size());
 }
 
 }  // namespace

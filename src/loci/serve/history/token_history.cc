@@ -116,7 +116,7 @@ Result<HistoryTokens> TokenHistory::encode(const Tokenizer& tokenizer, std::stri
   SegmentEncoder encoder(tokenizer, segments);
   HistoryMatch match;
   if (const std::shared_ptr<Tenant> known = find(tenant)) {
-    const auto until = std::chrono::steady_clock::now() + kMatchTime;
+    const std::chrono::nanoseconds until = thread_time() + kMatchTime;
     for (std::size_t ahead = 1;; ahead *= 2) {
       {
         const ReadLock lock(known->mutex);

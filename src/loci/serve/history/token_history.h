@@ -38,8 +38,8 @@ Result<std::vector<ChatSegment>> render_conversation(const Model& model, std::st
 class TokenHistory {
  public:
   static constexpr std::size_t kBytesMax = std::size_t{64} << 20;
-  // What a conversation's text spells is looked for for so long at most, beside its bound in steps: then the
-  // rest of the text is tokenised.
+  // What a conversation's text spells is looked for for so long at most, of the thread's own time, beside its
+  // bound in steps: then the rest of the text is tokenised.
   static constexpr std::chrono::milliseconds kMatchTime{200};
 
   // Remembers at most so many bytes; what is least recently used goes first, of the tenant with the most.
