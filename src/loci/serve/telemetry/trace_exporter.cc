@@ -22,9 +22,26 @@ namespace {
 Nanos time_now() { return SystemClock().now(); }
 
 // What is added to the clock's times to get nanoseconds since 1970.
-std::int64_t unix_offset_of(const Clock& clock) {
+struct UnixOffset {
+  std::int64_t nanos = 0;
+  Nanos error =
+      0;  // at most: the two clocks are read one after the other, and a thread may be paused between
+};
+UnixOffset unix_offset_of(const Clock& clock) {
+  const Nanos before = clock.now();
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(since_1970).count() - clock.now();
+  const Nanos after = clock.now();
+  return {.nanos = std::chrono::duration_cast<std::chrono::nanoseconds>(since_1970).count() - before,
+          .error = after - before};
+}
+// The best of a few readings.
+std::int64_t first_unix_offset_of(const Clock& clock) {
+  UnixOffset best = unix_offset_of(clock);
+  for (int tries = 0; tries < 10 && best.error > kNanosPerMilli / 10; ++tries) {
+    const UnixOffset other = unix_offset_of(clock);
+    if (other.error < best.error) best = other;
+  }
+  return best.nanos;
 }
 
 }  // namespace
@@ -189,7 +206,7 @@ class TraceExporter::Shared {
 TraceExporter::TraceExporter(const TraceExporterOptions& options, SpanResource resource, const Clock& clock,
                              PostSpans post, std::shared_ptr<spdlog::logger> log)
     : clock_(clock),
-      unix_offset_(unix_offset_of(clock)),
+      unix_offset_(first_unix_offset_of(clock)),
       shared_(std::make_shared<Shared>(options, std::move(resource), std::move(post), std::move(log))),
       thread_([shared = shared_] { shared->run(); }) {}
 
@@ -198,8 +215,8 @@ void TraceExporter::add(TraceSpan span) {
   // Since the start the time of day may have been set, or the machine have slept. (To spans of one request
   // the same is added, so that they fit together.)
   std::int64_t offset = unix_offset_.load();
-  if (const std::int64_t now = unix_offset_of(clock_); std::abs(now - offset) > kNanosPerMilli)
-    unix_offset_ = offset = now;
+  const UnixOffset now = unix_offset_of(clock_);
+  if (std::abs(now.nanos - offset) > kNanosPerMilli + now.error) unix_offset_ = offset = now.nanos;
   span.begin += offset;
   span.end += offset;
   shared_->add(std::move(span));
