@@ -94,8 +94,11 @@ def wait_saved(server):
 
 
 def wait_recovered(server):
-    """A server that began with a disk has taken over state of before."""
-    wait_until(lambda: server.metrics()["loci_recovered_entries_total"] > 0, "state of before is found")
+    """A server that began with a disk has taken over all that there is of before, and there is some."""
+    def ended():
+        metrics = server.metrics()
+        return metrics["loci_recovering"] == 0 and metrics["loci_recovered_entries_total"] > 0
+    wait_until(ended, "state of before is found")
 
 
 def moved(server, link, what="bytes"):

@@ -428,6 +428,7 @@ CoreStats Core::State::stats() const {
   stats.spans_wasted_total = flights_.spans_wasted();
   transfers_.add_stats(stats);
   sources_.add_stats(stats);
+  stats.recovers = transfers_.waits_for_disk();
   recovery_.add_stats(stats);
   forgotten_.add_stats(stats);
   device_memory_.add_stats(stats);

@@ -189,6 +189,7 @@ struct CoreStats {
   std::uint64_t hidden_saved_total = 0;   // blocks, as hidden states
   std::uint64_t hidden_loaded_total = 0;  // likewise
   std::uint64_t partial_saved_total = 0;  // the ends of sequences
+  bool recovers = false;                  // entries of the disk are still taken over
   std::uint64_t recovered_total = 0;      // entries of the disk that were taken over
   std::uint64_t orphans_total = 0;        // entries that were not: their parents are missing, or they are too
                                           // old

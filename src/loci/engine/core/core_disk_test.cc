@@ -20,10 +20,15 @@ TEST(CoreDisk, AProcessGoesOnWithWhatTheLastOneLeftOnDisk) {
   d.arrive(1, run_of(500, 40));
   while (d.in_flight) d.done();
   EXPECT_TRUE(d.moves.empty()) << "nothing is written before all is known";
-  Recovered found{entries, 1000, true};
-  found.entries[1].entry.tokens[3] = TokenId(99);  // forged: the key is not the tokens'
+  Recovered found{{entries.begin(), entries.begin() + 1}, 1000, false},
+      rest{{entries.begin() + 1, entries.end()}, 1000, true};
+  rest.entries[0].entry.tokens[3] = TokenId(99);  // forged: the key is not the tokens'
   d.step(found);
   EXPECT_EQ(d.core.stats().recovered_total, 1u);
+  EXPECT_TRUE(d.core.stats().recovers) << "there may be more";
+  d.step(rest);
+  EXPECT_EQ(d.core.stats().recovered_total, 1u);
+  EXPECT_FALSE(d.core.stats().recovers);
   EXPECT_EQ(d.core.stats().orphans_total, 2u) << "and what follows it has no way to it";
   d.end_moves();
   d.arrive(2, run_of(0, 100));

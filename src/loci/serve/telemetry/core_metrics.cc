@@ -79,6 +79,10 @@ void add_moves(const CoreStats& stats, std::vector<MetricFamily>& out) {
       stats.partial_saved_total);
   add(family(out, "loci_saves_dropped_total", "Saves given up because too many waited", MetricType::Counter),
       stats.saves_dropped_total);
+  add(family(out, "loci_recovering",
+             "1 from the start until all that the disk has from before is taken over, else 0",
+             MetricType::Gauge),
+      stats.recovers ? 1 : 0);
   add(family(out, "loci_recovered_entries_total", "Entries of the disk that were taken over after a start",
              MetricType::Counter),
       stats.recovered_total);
