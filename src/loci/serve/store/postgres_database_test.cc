@@ -131,8 +131,8 @@ TEST(PostgresDatabase, ConnectionsThatNobodyUsesAreClosedButForOne) {
   const auto connections = [&] {
     return session
         .exec1(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> "
-            "pg_backend_pid()")[0]
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_type = "
+            "'client backend' AND pid <> pg_backend_pid()")[0]
         .as<int>();
   };
   EXPECT_TRUE(eventually([&] { return connections() == 1; })) << connections();
