@@ -70,12 +70,14 @@ def talk_at_once(server, **fields):
 
 
 def turn_by_turn(server, **fields):
-    """Each conversation's turn after all others' before it, so that what does not fit has to go."""
+    """Each conversation's turn after all others' before it, so that what does not fit has to go: when it is saved, where there is a tier
+    to save it to, however slow the disk is."""
     said, histories = [[] for _ in range(CONVERSATIONS)], [""] * CONVERSATIONS
     for turn in range(TURNS):
         for i in range(CONVERSATIONS):
             more, histories[i] = talk(server, i, histories[i], [turn], **fields)
             said[i] += more
+            wait_saved(server)
     return said
 
 

@@ -134,13 +134,13 @@ def check_restart(binary, model, harm=None, least=0.5, flags=(), after=None):
     with Tiers(binary, model) as tiers:
         with killed(tiers.server(*small(flags), *tiers.disk(), *flags)) as server:
             for turn in range(TURNS - 1):
-                tiers.turn(server, turn)
+                tiers.turn(server, turn, settled=is_found and turn == TURNS - 2)
             wait_saved(server)
         if harm:
             harm(os.path.join(tiers.folder, "disk"))
         with tiers.server(*small(flags), *tiers.disk(), *(LOAD if is_found else ()), *flags) as server:
             if is_found:
-                wait_recovered(server)  # (So few entries are taken over all at once.)
+                wait_recovered(server)
             tiers.turn(server, TURNS - 1)
             if after:
                 after(server)

@@ -2,7 +2,7 @@
 """Conversations that outgrow the context, against the real binary."""
 import tempfile
 
-from live_client import expect, expect_equal, Server, wait_recovered
+from live_client import expect, expect_equal, Server, wait_recovered, wait_saved
 
 CONTEXT = 512
 LIMIT = 448  # an eighth is kept for the reply
@@ -168,6 +168,7 @@ def test_state_is_found_after_eviction_to_host_memory(binary, model):
         turns = [(messages, reply) for messages, reply in grow(server, 5) if details(reply)[2] == 0]
         messages, last = turns[-1]
         before = details(last)[0]
+        wait_saved(server)  # else a slow machine evicts what has no copy yet
         chat(server, [{"role": "user", "content": " ".join(question(t + 7) for t in range(7))}], max_tokens=4)
         messages = messages + [{"role": "assistant", "content": last.json["choices"][0]["message"]["content"]},
                                {"role": "user", "content": question(7) + " " + question(8) + " " + question(9)}]
@@ -182,6 +183,7 @@ def test_kept_state_survives_a_restart(binary, model):
         flags = ["--context-overflow", "truncate", "--disk", f"{folder}:512MiB", "--restore", "kv", *FLAGS]
         with Server(binary, model, *flags) as server:
             turns = [(messages, reply) for messages, reply in grow(server, 7)]
+            wait_saved(server)
         messages, last = turns[-1]
         prompt, _, dropped, _ = details(last)
         expect(dropped > 0, "it was cut")
