@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from live_client import wait_until
+
 pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 CHAT = "/v1/chat/completions"
 WEATHER = {"type": "function", "function": {
@@ -66,8 +68,8 @@ def test_tools_required_and_named_give_valid_calls(server):
 
 
 def test_tools_a_named_one_is_called_once(server):
-    for _ in range(3):
-        body = tools_body("Add 1 and 2, then 3 and 4, then 5 and 6.", max_tokens=400, temperature=1.0,
+    for seed in range(3):
+        body = tools_body("Add 1 and 2, then 3 and 4, then 5 and 6.", max_tokens=400, temperature=1.0, seed=seed,
                           tool_choice={"type": "function", "function": {"name": "add"}})
         message = server.post(CHAT, body).json["choices"][0]["message"]
         assert len(message["tool_calls"]) == 1, message
@@ -184,10 +186,11 @@ def test_tools_are_checked(server):
 
 
 def test_unknown_fields_are_logged_once(server):
-    for _ in range(3):
-        reply = server.post(CHAT, tools_body("Hi", tool_choice="none", max_tokens=1, no_such_field_x=1, user="me",
-                                             prompt_cache_key="k"))
+    body = json.dumps(tools_body("Hi", tool_choice="none", max_tokens=1, no_such_field_x=1, user="me", prompt_cache_key="k"))
+    for number in range(3):
+        reply = server.request("POST", CHAT, body, {"X-Request-Id": f"unknown-{number}"})
         assert reply.status == 200, reply.text
+    wait_until(lambda: "access request_id=unknown-2 " in server.log_text(), "all that is said of the three is in the log")
     lines = [line for line in server.log_text().splitlines() if "no_such_field_x" in line]
     assert len(lines) == 1 and CHAT in lines[0], lines
 

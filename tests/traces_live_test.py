@@ -121,8 +121,8 @@ def server(binary, tiny_model, collector, tmp_path_factory):
 def test_a_chat_is_a_span_of_its_callers_trace_with_its_parts_below(server, collector):
     before = time.time_ns()
     usage = chat(server, {**SAMPLED, "X-Request-Id": "traced-1"}).json["usage"]
-    after = time.time_ns()
     call = collector.wait_for("POST /v1/chat/completions")
+    after = time.time_ns()  # (a span ends when its reply has been sent, which its client may know before)
     parts = [collector.wait_for(name) for name in ("queue", "prompt", "reply")]
     expect_equal((call.trace, call.parent, call.kind, call.failed), (TRACE, CALLER, 2, False), "whose span")
     wanted = {"http.request.method": "POST", "http.route": "/v1/chat/completions", "http.response.status_code": 200,
@@ -138,7 +138,8 @@ def test_a_chat_is_a_span_of_its_callers_trace_with_its_parts_below(server, coll
         expect(call.begin <= part.begin <= part.end <= call.end, f"{part} is within its request")
     queue, prompt, reply = parts
     expect(queue.end == prompt.begin and prompt.end == reply.begin, "the parts follow one another")
-    expect(before <= call.begin <= call.end <= after, f"wall clock: {before} {call.begin} {call.end} {after}")
+    # (Of the difference between two clocks a millisecond is taken for none.)
+    expect(before - 1_000_000 <= call.begin <= call.end <= after + 1_000_000, f"wall clock: {before} {call.begin} {call.end} {after}")
     expect_equal(call.resource["service.name"], "loci", "the service")
     expect_equal(collector.paths, {"/v1/traces"}, "where spans are sent")
     expect(not any(b"colour" in body for body in collector.bodies), "nobody's text")
@@ -198,7 +199,8 @@ def test_a_collector_that_errs_is_told_once_and_gets_the_rest_later(binary, tiny
             collector.wait_for("reply", 2)
             wait_until(lambda: "takes spans again" in server.log_text(), "a line of the log")
             expect_equal(server.log_text().count("does not take spans"), 1, "warnings")
-            expect(server.metrics()['loci_trace_spans_total{result="sent"}'] >= 8, "spans that were sent")
+            # (The collector has them before the server knows that it has.)
+            wait_until(lambda: server.metrics()['loci_trace_spans_total{result="sent"}'] >= 8, "spans that were sent")
 
 
 @pytest.mark.parametrize("kind", ["away", "slow"])
@@ -244,4 +246,4 @@ def test_a_front_and_its_member_are_in_one_trace(binary, tiny_model, tmp_path, p
         # A trace that the front begins: the member, whose share is 0, obeys it.
         chat(front)
         wait_until(lambda: len([span for span in collector.named("reply") if span.trace != TRACE]) == 1, "a trace of the front's")
-        expect(front.metrics()['loci_trace_spans_total{result="sent"}'] >= 2, "the front's own count")
+        wait_until(lambda: front.metrics()['loci_trace_spans_total{result="sent"}'] >= 2, "the front's own count")
