@@ -40,10 +40,9 @@ def test_stop_while_busy(binary, model):
 
 
 def test_a_terminal_that_closes_stops_as_others_do(binary, model):
-    with Server(binary, model, "--drain-timeout", "600s") as server:
-        body = {"prompt": "Once", "max_tokens": 100, "ignore_eos": True, "stream": True}
-        connection = server.send("/v1/completions", body)
-        wait_until(lambda: server.metrics()["loci_requests_running"] == 1, "it runs")
+    with Server(binary, model, "--drain-timeout", "600s", "--write-timeout", "600s") as server:
+        connection = send_unread(server)
+        wait_until(lambda: server.metrics()["loci_time_to_first_token_seconds_count"] == 1, "it runs")
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGHUP):  # of who ends the session, the system, a shell
             server.process.send_signal(number)
         wait_until(lambda: server.get("/health").status == 503, "it drains")

@@ -28,7 +28,7 @@ def asked(server, request, tmp_path_factory):
     return subprocess.run(
         [SCHEMATHESIS, "run", server.url + "/openapi.json", "--checks", ",".join(CHECKS), "--mode", "all",
          "--phases", "examples,coverage,fuzzing", "--max-examples", str(examples),
-         "--seed", str(1 if seed is None else seed), "--request-timeout", "30", "--no-shrink",
+         "--seed", str(1 if seed is None else seed), "--request-timeout", "120", "--no-shrink",
          "--suppress-health-check", "all", "--no-color", "--continue-on-failure"],
         cwd=tmp_path_factory.mktemp("openapi"), env={**os.environ, "SCHEMATHESIS_HOOKS": os.path.join(HERE, "openapi_hooks.py")}).returncode
 

@@ -10,7 +10,7 @@ import pytest
 
 from live_client import Server, expect, expect_equal, stop_process, wait_saved, wait_until
 from redis_server import Redis, free_port
-from shared_store_test import BLOCK_TOKENS, FLAGS, STORY, SharedWorkplace, say, servers_until
+from shared_store_test import BLOCK_TOKENS, FLAGS, STORY, SharedWorkplace, expect_all_written, say, servers_until
 
 NODES = 3
 
@@ -94,13 +94,6 @@ def plain(place):
     with Server(place.binary, place.model, *FLAGS) as server:
         first = say(server)[0]
         return first, say(server, STORY + first + " And then?")[0]
-
-
-def expect_all_written(server, names):
-    """The store has what the server wrote to it; more only where a write came too late for the server."""
-    metrics = server.metrics()
-    written, failures = (metrics[f"loci_shared_{what}"] for what in ('parts_total{result="written"}', "failures_total"))
-    expect(len(names) == written or (len(names) > written and failures > 0), f"{len(names)} values, {written} written, {failures} failures")
 
 
 def written(place, cluster):

@@ -55,6 +55,32 @@ def servers_until(place, url, text, enough, environment=None):
         expect(time.monotonic() < end, "no server had what it needs from the store within three minutes")
 
 
+def expect_all_written(server, names):
+    """The store has what the server wrote to it; more only where a write came too late for the server."""
+    metrics = server.metrics()
+    written, failures = (metrics[f"loci_shared_{what}"] for what in ('parts_total{result="written"}', "failures_total"))
+    expect(len(names) == written or (len(names) > written and failures > 0), f"{len(names)} values, {written} written, {failures} failures")
+
+
+def written_more(server):
+    """How many blocks the server has written; those of another text too, where writes may have come too late on a busy machine."""
+    written = server.metrics()['loci_shared_parts_total{result="written"}']
+    if written < 4:
+        say(server, f"{written} {time.monotonic()}: {STORY}", 2)
+        wait_saved(server)
+    return written
+
+
+def turn_in_the_store(server, talk, names):
+    """Turns of a conversation, until values of one are in the store: a write may come too late on a busy machine."""
+    def is_there():
+        made = server.post("/v1/responses", {"conversation": talk, "input": STORY, "max_output_tokens": 8})
+        expect_equal(made.status, 200, made.text)
+        wait_saved(server)
+        return names()
+    wait_until(is_there, "the turn is in the store")
+
+
 def wait_logged(server, text):
     """Until the log has it: a thread of its own writes it."""
     wait_until(lambda: text in server.log_text(), f"{text!r} is logged")
@@ -87,9 +113,8 @@ def test_another_server_goes_on_with_the_conversation(place, redis, plain):
         first, cached, shared = say(one)
         expect_equal((first, cached, shared), (plain[0], 0, 0), "the first turn")
         wait_saved(one)
-        written = one.metrics()['loci_shared_parts_total{result="written"}']
-        expect_equal(len(redis.names()), written, "values in the store")
-        expect(written >= 4, f"{written} blocks are in the store")
+        expect_all_written(one, redis.names())
+        wait_until(lambda: written_more(one) >= 4, "blocks are in the store")
 
     def goes_on(other, _, cached, shared):
         if shared < 4 * BLOCK_TOKENS:
@@ -109,12 +134,8 @@ def test_another_server_goes_on_with_the_conversation(place, redis, plain):
 def test_time_to_live_and_deletion(place, redis):
     with place.server(redis.url, "--shared-ttl", "1h", "--store", place.path("talks.db")) as one:
         talk = one.post("/v1/conversations", {}).json["id"]
-        made = one.post("/v1/responses", {"conversation": talk, "input": STORY, "max_output_tokens": 8})
-        expect_equal(made.status, 200, made.text)
-        wait_saved(one)
-        names = redis.names()
-        expect(names, "the turn is in the store")
-        left = int(redis.ask("TTL", names[0])[1:-2])
+        turn_in_the_store(one, talk, redis.names)
+        left = int(redis.ask("TTL", redis.names()[0])[1:-2])
         expect(3500 < left <= 3600, f"{left} s to live")
         expect_equal(one.request("DELETE", "/v1/conversations/" + talk).status, 200, "deleted")
         wait_until(lambda: not redis.names(), "what was said is deleted in the store")
@@ -125,10 +146,7 @@ def test_deletions_wait_for_a_store_that_is_away(place, redis):
     with place.server(redis.url, "--shared-ttl", "0", "--store", place.path("away.db")) as one:
         wait_logged(one, "shared_ttl is 0")
         talk = one.post("/v1/conversations", {}).json["id"]
-        made = one.post("/v1/responses", {"conversation": talk, "input": STORY, "max_output_tokens": 8})
-        expect_equal(made.status, 200, made.text)
-        wait_saved(one)
-        expect(redis.names(), "the turn is in the store")
+        turn_in_the_store(one, talk, redis.names)
         stop_process(redis.process)
         try:
             expect_equal(one.request("DELETE", "/v1/conversations/" + talk).status, 200, "deleted")
@@ -170,7 +188,7 @@ def test_a_store_behind_tls(place, tmp_path, plain):
         with place.server(store.url, environment={"SSL_CERT_FILE": trusted}) as one:
             expect_equal(say(one)[0], plain[0], "the first turn")
             wait_saved(one)
-            expect_equal(len(store.names()), one.metrics()['loci_shared_parts_total{result="written"}'], "values in the store")
+            expect_all_written(one, store.names())
         found = servers_until(place, store.url, STORY, lambda other, text, cached, shared: shared >= 4 * BLOCK_TOKENS,
                               environment={"SSL_CERT_FILE": trusted})
         expect_equal(found, plain[0], "by another server")

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several models keep their state in one directory: one after another, at the same time, and until it is forgotten."""
+import contextlib
 import os
 import subprocess
 import tempfile
@@ -29,8 +30,13 @@ def cached(reply):
 
 
 def held(disk):
-    return sum(os.stat(os.path.join(folder, name)).st_blocks * 512
-               for folder, _, names in os.walk(disk) for name in names)
+    """Bytes of all files that are there; the server may remove some meanwhile."""
+    total = 0
+    for folder, _, names in os.walk(disk):
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                total += os.stat(os.path.join(folder, name)).st_blocks * 512
+    return total
 
 
 def loci(binary, *arguments):
