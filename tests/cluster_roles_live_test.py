@@ -331,39 +331,52 @@ def test_what_kills_the_prefill_member_costs_time_alone(place):
     until_read(place)  # from the new member
 
 
-def test_a_prefill_member_answers_where_nobody_else_lives(place):
+@contextlib.contextmanager
+def decode_draining(place):
+    """Meanwhile the decode member takes nothing new."""
     member = name_of(place, place.decode, place.prefill)
     expect_equal(place.cluster("--drain", member).returncode, 0, "the decode member is to drain")
     place.route.wait_for(1)
-    reply = place.ask(place.route, "/v1/completions", completion(next(NUMBERS), prompt="Hello"))
-    said(reply)
-    expect_equal(reply.headers["X-Loci-Member"], name_of(place, place.prefill, place.decode), "who answers")
+    try:
+        yield
+    finally:
+        expect_equal(place.cluster("--undrain", member).returncode, 0, "it is to serve again")
+        place.wait_for_members()
+
+
+def test_a_prefill_member_answers_where_nobody_else_lives(place):
+    with decode_draining(place):
+        reply = place.ask(place.route, "/v1/completions", completion(next(NUMBERS), prompt="Hello"))
+        said(reply)
+        expect_equal(reply.headers["X-Loci-Member"], name_of(place, place.prefill, place.decode), "who answers")
 
 
 def test_a_decode_member_that_stops_hands_on_who_waits(place):
     """(The other decode member is draining, so the prefill member answers. A front that has seen the prefill member fail passes it over
     for up to half a minute.)"""
-    for number in stories_until("who waits is handed on"):
-        with place.server("--role", "decode", "--api-keys", place.keys.path) as second, place.handing_front() as front:
-            front.wait_for(2)
-            wait_until(lambda: second.metrics().get('loci_peers{state="up"}', 0) == 2, "it knows its peers")
-            reply = goes_on(place, number, 6 * COUNT, second.process.terminate, front)
-            expect_equal(second.process.wait(120), 0, "its exit")
-        if reply.headers["X-Loci-Member"] == name_of(place, place.prefill, place.decode):
-            return
+    with decode_draining(place):
+        for number in stories_until("who waits is handed on"):
+            with place.server("--role", "decode", "--api-keys", place.keys.path) as second, place.handing_front() as front:
+                front.wait_for(2)
+                wait_until(lambda: second.metrics().get('loci_peers{state="up"}', 0) == 2, "it knows its peers")
+                reply = goes_on(place, number, 6 * COUNT, second.process.terminate, front)
+                expect_equal(second.process.wait(120), 0, "its exit")
+            if reply.headers["X-Loci-Member"] == name_of(place, place.prefill, place.decode):
+                return
 
 
 def test_a_decode_member_that_stops_ends_its_responses_in_the_background(place):
-    """No front gives them to another one. (The first decode member is draining still.)"""
-    for number in stories_until("one waits for its prompt"):
-        with place.server("--role", "decode", "--api-keys", place.keys.path) as second:
-            place.route.wait_for(2)
-            wait_until(lambda: second.metrics().get('loci_peers{state="up"}', 0) == 2, "it knows its peers")
-            untold = place.prefills("untold")
-            name, alone = in_background(place, number, 6 * COUNT)
-            waits = place.prefills("untold") > untold and not re.search("prefill=", second.log_text())
-            second.process.terminate()
-            expect_equal(second.process.wait(120), 0, "its exit")
-            expect_equal(spoken(ended(place, name)), alone(), "what was said, and by a lone server")
-        if waits:
-            return
+    """No front gives them to another one. (The first decode member is draining.)"""
+    with decode_draining(place):
+        for number in stories_until("one waits for its prompt"):
+            with place.server("--role", "decode", "--api-keys", place.keys.path) as second:
+                place.route.wait_for(2)
+                wait_until(lambda: second.metrics().get('loci_peers{state="up"}', 0) == 2, "it knows its peers")
+                untold = place.prefills("untold")
+                name, alone = in_background(place, number, 6 * COUNT)
+                waits = place.prefills("untold") > untold and not re.search("prefill=", second.log_text())
+                second.process.terminate()
+                expect_equal(second.process.wait(120), 0, "its exit")
+                expect_equal(spoken(ended(place, name)), alone(), "what was said, and by a lone server")
+            if waits:
+                return

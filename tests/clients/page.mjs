@@ -74,6 +74,13 @@ async function ask(text) {
   await until("the reply is there", isIdle, 120);
 }
 
+// Deletes the conversation that is shown, the only one.
+async function forget() {
+  await until("the list has it", () => all("#talk-list .now .delete").length > 0);
+  for (let clicks = 0; clicks < 2; ++clicks) all("#talk-list .now .delete")[0].dispatchEvent(new window.Event("click"));
+  await until("it is gone", () => all("#talk-list li").length === 0);
+}
+
 function brief() {
   at("max-tokens").value = "12";
   at("temperature").value = "0";
@@ -129,6 +136,7 @@ async function conversationIsKept() {
 
 async function replyIsStopped() {
   await openWithKey();
+  at("temperature").value = "0";  // which is long, and has words
   at("text").value = "Write a long story.";
   at("composer").dispatchEvent(new window.Event("submit", { cancelable: true }));
   await until("it writes", () => all(".message.assistant > .text")[0]?.textContent.length > 0);
@@ -142,6 +150,7 @@ async function replyIsStopped() {
 async function replyGoesOnWhoeverLeaves() {
   await openWithKey();
   at("max-tokens").value = "200";
+  at("temperature").value = "0";
   at("text").value = "Name many colours.";
   at("composer").dispatchEvent(new window.Event("submit", { cancelable: true }));
   await until("it writes", () => all(".message.assistant > .text")[0]?.textContent.length > 0);
@@ -163,6 +172,7 @@ async function memoryIsShown() {
   brief();
   await ask("Hello.");
   await until("the figures follow", () => /of [1-9][0-9,]* prompt tokens remembered/.test(at("tiers").textContent));
+  await forget();
 }
 
 async function markupStaysText() {
@@ -171,6 +181,7 @@ async function markupStaysText() {
   await ask("<img src=x onerror=alert(1)> **hi**");
   assert.equal(all(".message.user")[0].textContent, "<img src=x onerror=alert(1)> **hi**");
   assert.equal(all("#log img").length, 0);
+  await forget();
 }
 
 // One check a run: node_test.py names it.
