@@ -31,7 +31,10 @@ class UringEngine final : public IoEngine {
                        ::io_uring_opcode_supported(probe, IORING_OP_WRITE) != 0 &&
                        ::io_uring_opcode_supported(probe, IORING_OP_FALLOCATE) != 0;
     if (probe != nullptr) ::io_uring_free_probe(probe);
-    if (!known) return Status(StatusCode::kUnavailable, "the system's io_uring is too old");
+    // Before Linux 5.11 a wait with a time limit is liburing's own, made of a request whose end it takes out
+    // of the ring by the name that kWakeId has: wake() would be lost, and with it the time limit.
+    const bool waits_itself = (engine->ring_.features & IORING_FEAT_EXT_ARG) != 0;
+    if (!known || !waits_itself) return Status(StatusCode::kUnavailable, "the system's io_uring is too old");
     engine->wake_descriptor_ = ::eventfd(0, EFD_CLOEXEC);
     if (engine->wake_descriptor_ < 0) {
       return Status(StatusCode::kUnavailable, fmt::format("no eventfd: {}", errno_text(errno)));
