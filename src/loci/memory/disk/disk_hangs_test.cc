@@ -8,10 +8,12 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
 #include "loci/base/eventually_testing.h"
+#include "loci/base/thread_limit_testing.h"
 #include "loci/memory/disk/disk_fault_testing.h"
 
 namespace loci {
@@ -198,6 +200,21 @@ TEST_F(DiskFaults, AnEndThatWaitsForTheDiskSaysSoOnce) {
   disk_.release();
   ASSERT_EQ(said.size(), 1u);
   EXPECT_NE(said[0].find(with.directories[0].path), std::string::npos) << said[0];
+}
+
+TEST(ThreadEngine, WhatHasNotEnoughThreadsEnds) {
+  for (std::size_t left = 0; left < 3; ++left) {
+    const ThreadLimit limit(left);
+    EXPECT_THROW(make_thread_engine(1), std::system_error) << left;
+  }
+}
+
+TEST_F(DiskFaults, WhatCouldNotBeginToRecoverEndsAtOnce) {
+  DiskStoreOptions with = options(1);
+  with.answer_limit = 3600 * kNanosPerSecond;
+  const auto store = open(with);
+  const ThreadLimit limit(0);
+  EXPECT_THROW(store->recover([](const auto&, bool) {}), std::system_error);
 }
 
 }  // namespace

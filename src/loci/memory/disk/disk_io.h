@@ -45,6 +45,7 @@ class IoEngine {
 
 // Errors: kUnavailable where the system refuses io_uring.
 Result<std::unique_ptr<IoEngine>> make_uring_engine(std::uint32_t depth);
+// Throws std::system_error if the system has no more threads.
 std::unique_ptr<IoEngine> make_thread_engine(std::uint32_t lanes);
 
 }  // namespace loci

@@ -155,12 +155,12 @@ class RealDiskStore final : public DiskStore {
     queue_.wake();
     thread_.join();
     if (const std::uint64_t records = common_->counters.uncleared; records > 0) end_.leaves(records);
+    if (!recoverer_.joinable()) return;
     MutexLock lock(common_->mutex);
     const bool ended =
         common_->recovered.wait_for(lock, std::chrono::nanoseconds(answer_limit_),
                                     [this]() REQUIRES(common_->mutex) { return !common_->recovering; });
     lock.unlock();
-    if (!recoverer_.joinable()) return;
     if (ended) {
       recoverer_.join();
     } else {

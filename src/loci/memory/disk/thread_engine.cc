@@ -66,29 +66,17 @@ class ThreadEngine final : public IoEngine {
  public:
   explicit ThreadEngine(std::uint32_t lanes) : shared_(std::make_shared<Shared>(lanes)) {
     const std::uint32_t each = std::max(2u, kThreads / lanes);
-    for (std::uint32_t lane = 0; lane < lanes; ++lane) {
-      for (std::uint32_t i = 0; i < each; ++i) threads_.emplace_back(serve_lane, shared_, lane);
+    try {
+      for (std::uint32_t lane = 0; lane < lanes; ++lane) {
+        for (std::uint32_t i = 0; i < each; ++i) threads_.emplace_back(serve_lane, shared_, lane);
+      }
+    } catch (...) {
+      stop();  // no destructor runs, and threads that nobody joins would end the process
+      throw;
     }
   }
 
-  ~ThreadEngine() override {
-    bool busy = false;
-    {
-      const MutexLock lock(shared_->mutex);
-      shared_->stop = true;
-      for (Shared::Lane& lane : shared_->lanes) {
-        lane.more.notify_all();
-        busy = busy || lane.running > 0;
-      }
-    }
-    for (std::thread& thread : threads_) {
-      if (busy) {
-        thread.detach();
-      } else {
-        thread.join();
-      }
-    }
-  }
+  ~ThreadEngine() override { stop(); }
 
   const char* name() const override { return "threads"; }
 
@@ -118,6 +106,25 @@ class ThreadEngine final : public IoEngine {
   }
 
  private:
+  void stop() {
+    bool busy = false;
+    {
+      const MutexLock lock(shared_->mutex);
+      shared_->stop = true;
+      for (Shared::Lane& lane : shared_->lanes) {
+        lane.more.notify_all();
+        busy = busy || lane.running > 0;
+      }
+    }
+    for (std::thread& thread : threads_) {
+      if (busy) {
+        thread.detach();
+      } else {
+        thread.join();
+      }
+    }
+  }
+
   std::shared_ptr<Shared> shared_;
   std::vector<std::thread> threads_;
 };
