@@ -21,17 +21,13 @@ GenerationListener EventMailbox::listener(std::uint32_t choice) {
   };
 }
 
+// Posts under the mutex: once close() has returned, the io_context may go.
 void EventMailbox::put(MailboxEvent event) {
-  bool first = false, full = false;
-  {
-    const MutexLock lock(mutex_);
-    if (closed_) return;
-    first = events_.empty();
-    events_.push_back(std::move(event));
-    full = events_.size() == kMailboxFull;
-  }
-  if (first) asio::post(io_, [self = shared_from_this()] { self->wake(); });
-  if (full) asio::post(io_, [self = shared_from_this()] { self->tell_if_full(); });
+  const MutexLock lock(mutex_);
+  if (closed_) return;
+  events_.push_back(std::move(event));
+  if (events_.size() == 1) asio::post(io_, [self = shared_from_this()] { self->wake(); });
+  if (events_.size() == kMailboxFull) asio::post(io_, [self = shared_from_this()] { self->tell_if_full(); });
 }
 
 // Somebody may have taken them since.

@@ -30,7 +30,8 @@ struct MailboxEvent {
   GenerationEvent event;
 };
 
-// listener() and what it returns: any thread. The rest: the network thread.
+// listener() and what it returns: any thread. The rest: the network thread, or who destroys `io` behind it.
+// It is closed before `io` goes.
 class EventMailbox : public std::enable_shared_from_this<EventMailbox> {
  public:
   EventMailbox(boost::asio::io_context& io, const Clock& clock);
