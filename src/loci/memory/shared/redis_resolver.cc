@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -57,16 +58,21 @@ Result<RedisResolver::Addresses> RedisResolver::resolve(Nanos deadline) {
   MutexLock lock(state.mutex);
   if (!state.looking && !state.stopped) {
     if (state.answer && state.answer->ok() && !std::exchange(state.taken, true)) return *state.answer;
+    try {
+      std::thread([shared = state_, look_up = look_up_] {
+        pthread_setname_np(pthread_self(), "loci-shared-dns");
+        Result<Addresses> found = look_up(shared->host, shared->port);
+        const MutexLock guard(shared->mutex);
+        shared->answer.emplace(std::move(found));
+        shared->taken = shared->looking = false;
+        ++shared->lookups;
+        shared->changed.notify_all();
+      }).detach();
+    } catch (const std::system_error& error) {
+      return Status(StatusCode::kUnavailable,
+                    fmt::format("{}: no thread to look it up: {}", state.host, error.what()));
+    }
     state.looking = true;
-    std::thread([shared = state_, look_up = look_up_] {
-      pthread_setname_np(pthread_self(), "loci-shared-dns");
-      Result<Addresses> found = look_up(shared->host, shared->port);
-      const MutexLock guard(shared->mutex);
-      shared->answer.emplace(std::move(found));
-      shared->taken = shared->looking = false;
-      ++shared->lookups;
-      shared->changed.notify_all();
-    }).detach();
   }
   const std::uint64_t before = state.lookups;
   const auto ended = [&]() REQUIRES(state.mutex) { return state.stopped || state.lookups != before; };

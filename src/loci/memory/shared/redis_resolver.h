@@ -31,7 +31,7 @@ class RedisResolver {
 
   // The result of the lookup under way, or of one that begins now. A result that came after all callers had
   // given up goes to the next caller, and to no other. Numbers need no lookup. Errors: kUnavailable (the name
-  // is nobody's), kDeadlineExceeded, kCancelled (stop()).
+  // is nobody's, or the system has no thread left), kDeadlineExceeded, kCancelled (stop()).
   Result<Addresses> resolve(Nanos deadline);
   // Waiting callers, and later ones, give up at once.
   void stop();

@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "loci/base/thread_limit_testing.h"
+
 namespace loci {
 namespace {
 
@@ -75,6 +77,17 @@ TEST_F(RedisResolverTest, WhoIsNotThereIsAskedForAgain) {
     EXPECT_EQ(resolver.resolve(clock_.now() + kUntilItComes).status().code(), StatusCode::kUnavailable);
     EXPECT_EQ(world_->begun, i);
   }
+}
+
+TEST_F(RedisResolverTest, WithoutAThreadForALookupTheNextOneTriesAgain) {
+  RedisResolver resolver("cache.example", 7, clock_, look_up());
+  world_->found.set_value(true);
+  {
+    const ThreadLimit limit(0);
+    const Status refused = resolver.resolve(clock_.now() + kUntilItComes).status();
+    EXPECT_EQ(refused.code(), StatusCode::kUnavailable) << refused.message();
+  }
+  EXPECT_TRUE(resolver.resolve(clock_.now() + kUntilItComes).ok());
 }
 
 TEST_F(RedisResolverTest, ItsEndWaitsForNoLookup) {

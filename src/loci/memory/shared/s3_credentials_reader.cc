@@ -4,6 +4,8 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -29,19 +31,23 @@ S3CredentialsReader::~S3CredentialsReader() {
 }
 
 void S3CredentialsReader::begin() {
-  {
-    const MutexLock lock(state_->mutex);
-    if (std::exchange(state_->is_reading, true)) return;
-    state_->found.reset();
+  const MutexLock lock(state_->mutex);
+  if (state_->is_reading) return;
+  state_->found.reset();
+  try {
+    std::thread([shared = state_, find = find_] {
+      pthread_setname_np(pthread_self(), "loci-shared-key");
+      Result<S3Credentials> found = find();
+      const MutexLock guard(shared->mutex);
+      shared->found.emplace(std::move(found));
+      shared->is_reading = false;
+      shared->ended.notify_all();
+    }).detach();
+    state_->is_reading = true;
+  } catch (const std::system_error& error) {
+    state_->found.emplace(
+        resource_exhausted(std::string("no thread to read the credentials: ") + error.what()));
   }
-  std::thread([shared = state_, find = find_] {
-    pthread_setname_np(pthread_self(), "loci-shared-key");
-    Result<S3Credentials> found = find();
-    const MutexLock lock(shared->mutex);
-    shared->found.emplace(std::move(found));
-    shared->is_reading = false;
-    shared->ended.notify_all();
-  }).detach();
 }
 
 std::optional<Result<S3Credentials>> S3CredentialsReader::take() {

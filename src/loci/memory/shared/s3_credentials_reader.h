@@ -26,7 +26,8 @@ class S3CredentialsReader {
 
   // Begins a reading, unless one is under way.
   void begin();
-  // What the last reading found, once; absent: it has not ended.
+  // What the last reading found, once; absent: it has not ended. Errors: those of `find`; kResourceExhausted
+  // (the system has no thread left).
   std::optional<Result<S3Credentials>> take();
 
  private:

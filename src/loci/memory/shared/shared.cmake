@@ -20,6 +20,6 @@ loci_library(s3
           ${shared}/s3_read.cc ${shared}/s3_reply.cc ${shared}/s3_store.cc ${shared}/s3_store_state.cc ${shared}/s3_verdict.cc ${shared}/s3_writes.cc
   DEPENDS loci_shared PkgConfig::curl PkgConfig::sodium Threads::Threads fmt::fmt)
 loci_test(s3_store_test THREADS
-  SOURCES ${shared}/s3_deletions_test.cc ${shared}/s3_parts_test.cc ${shared}/s3_questions_test.cc ${shared}/s3_reply_fuzz.cc ${shared}/s3_store_test.cc
+  SOURCES ${shared}/s3_credentials_reader_test.cc ${shared}/s3_deletions_test.cc ${shared}/s3_parts_test.cc ${shared}/s3_questions_test.cc ${shared}/s3_reply_fuzz.cc ${shared}/s3_store_test.cc
   DEPENDS loci_s3 loci_disk)
 loci_fuzzer(s3_reply_fuzz SOURCES ${shared}/s3_reply_fuzz.cc DEPENDS loci_s3)
