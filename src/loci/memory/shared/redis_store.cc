@@ -125,9 +125,9 @@ class RedisStore final : public SharedStore {
 
   // Of an operation of other threads than the writer's.
   void note_status(const Status& status) {
-    const bool was_up = state_.account().is_up();
     state_.account().note(status);
-    if (was_up && !state_.account().is_up()) writer_.wake();
+    // (Whatever it was before: a probe may have succeeded between a look at that and this note.)
+    if (!status.ok() && !state_.account().is_up()) writer_.wake();
   }
 
   // --- asking ---
