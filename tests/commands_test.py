@@ -92,13 +92,16 @@ def test_what_is_wrong_in_a_file_of_keys_is_told_with_its_name(binary, tmp_path)
         expect(done.returncode == 2 and b"--file: expected a file's name, found nothing" in done.stderr, done)
 
 
-def test_an_error_names_its_file_once(binary, tmp_path):
-    log = tmp_path / "events.bin"
+# (Of several lengths: what has been freed is written to where other texts have as many bytes.)
+@pytest.mark.parametrize("length", range(10, 90, 8))
+def test_an_error_names_its_file_once(binary, tmp_path, length):
+    log = tmp_path / ("e" * length)
     for text, told in ((None, "No such file or directory"), ("nothing", "expected an event log, which begins with LOCILOG")):
         if text is not None:
             log.write_text(text)
-        done = run(binary, "replay", str(log))
-        expect_equal((done.returncode, done.stderr.decode()), (1, f"loci replay: {log}: {told}\n"), text)
+        for name in (str(log), log.name):
+            done = run(binary, "replay", name, cwd=tmp_path)
+            expect_equal((done.returncode, done.stderr.decode()), (1, f"loci replay: {name}: {told}\n"), text)
 
 
 # Nothing is measured for a file that cannot be written.

@@ -40,6 +40,8 @@ LICENCE = "SPDX-License-Identifier: Apache-2.0"
 FLAG = re.compile(r"(?<![\w-])--[a-z][a-z]")
 # Programs of their own, which have flags, and what starts other programs.
 HAS_FLAGS = re.compile(r"_(main|test|benchmark|fuzz)\.cc$|^src/loci/(cli|compute/cuda/check)/|/postgres_testing\.cc$")
+# What is bound to has to outlive the line.
+DANGLING = re.compile(r"\b(auto|std::string)&&? \w+ =[^;]*\bstatus\(\)\.(message|field)\(\)")
 PLAIN_MUTEX = re.compile(r"std::(\w*mutex|condition_variable\w*|lock_guard|unique_lock|scoped_lock|shared_lock)\b")
 MUTEX_FIELD = re.compile(r"^ *(?:mutable )?(?:Shared)?Mutex (\w+)(?:\{.*\})?;", re.M)
 TEST_PROGRAM = re.compile(r"_(test|benchmark|fuzz)\.cc$")
@@ -141,6 +143,9 @@ def check(path, problems):
             problems.append(f"{name}:{number}: names a flag, which only cli has")
     if name.startswith("src/loci/") and name != "src/loci/base/mutex.h" and not TEST_PROGRAM.search(name):
         check_mutexes(name, without_comments(text), problems)
+    for found in DANGLING.finditer(text):
+        number = text.count("\n", 0, found.start()) + 1
+        problems.append(f"{name}:{number}: a reference into what status() returns, a copy that is gone at the line's end")
     limit = KERNEL_LINES if re.match(r"src/loci/compute/.*\.(inl|cu|cuh)$", name) else FUNCTION_LINES
     for line, length in functions(text):
         if length > limit:
@@ -381,6 +386,8 @@ def test_the_checks_see_what_they_are_for():
     text = "namespace a {\nclass B {\n int f(int x) {\n  if (x) {\n  }\n  return 1;\n }\n};\nvoid g() {\n}\n}\n"
     assert functions(text) == [(3, 5), (9, 2)], functions(text)
     assert MACHINE_PATH.search('"/' + 'work/x"') and not MACHINE_PATH.search("bench/" + "work/x")
+    assert DANGLING.search("  const std::string& a = b.status().message();\n") and DANGLING.search("auto& a =\n    b->status().field();\n")
+    assert not DANGLING.search("const std::string a = b.status().message();\nconst Status& s = b.status();\nf(s.message());\n")
     assert flags('a = --left; // --disk\nf("--ab");\n/* x--y */ g("a --b");\n') == [1, 2]
     once = licensed(pathlib.Path("a.sh"), "#!/bin/sh\ntrue\n")
     assert once == f"#!/bin/sh\n# {LICENCE}\ntrue\n" == licensed(pathlib.Path("a.sh"), once), once

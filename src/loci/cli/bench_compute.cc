@@ -230,10 +230,9 @@ int run_bench_compute(int count, const char* const* arguments) {
   options.backend.cpu.instruction_set = set;
   const Result<BenchComputeResult> result = bench_compute(options);
   if (!result.ok()) {
-    const std::string& field = result.status().field();
-    fmt::print(
-        stderr, "loci bench-compute: {}\n",
-        printable((field.empty() ? "" : field + ": ") + result.status().message(), LineEnds::kReplace));
+    const Status status = result.status();
+    const std::string field = status.field().empty() ? "" : status.field() + ": ";
+    fmt::print(stderr, "loci bench-compute: {}\n", printable(field + status.message(), LineEnds::kReplace));
     return 1;
   }
   fmt::print("{}\n", format_bench_compute(options, *result));

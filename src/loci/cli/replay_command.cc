@@ -20,7 +20,8 @@ int run_replay(const std::string& path) {
   const Result<ReplayReport> report = replay(path);
   if (!report.ok()) {
     // (What is wrong with the whole file names it.)
-    const std::string& message = report.status().message();
+    const Status status = report.status();
+    const std::string& message = status.message();
     const std::string where = message.starts_with(path + ": ") ? "" : path + ": ";
     fmt::print(stderr, "loci replay: {}\n", printable(where + message, LineEnds::kKeep));
     return 1;
