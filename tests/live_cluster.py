@@ -25,8 +25,8 @@ def texts(server, conversation):
 class Front(Server):
     """`loci route`; a context that ends it."""
 
-    def __init__(self, binary, *flags, place=HERE):
-        self.start(place, [binary, "route", *flags], dict(os.environ))
+    def __init__(self, binary, *flags, place=HERE, environment=None):
+        self.start(place, [binary, "route", *flags], {**os.environ, **(environment or {})})
 
     def wait_for(self, instances):
         """Until the front knows so many that serve."""
@@ -51,8 +51,8 @@ class Cluster(Workplace):
         return Server(self.binary, model or self.model, *self.flags, "--join", self.url, "--cluster-secret", secret or self.secret,
                       *flags, place=place)
 
-    def front(self, *flags, place=HERE):
-        return Front(self.binary, "--join", self.url, "--cluster-secret", self.secret, *flags, place=place)
+    def front(self, *flags, place=HERE, environment=None):
+        return Front(self.binary, "--join", self.url, "--cluster-secret", self.secret, *flags, place=place, environment=environment)
 
     def cluster(self, *flags):
         return self.command("cluster", "--join", self.url, "--cluster-secret", self.secret, *flags)

@@ -3,6 +3,7 @@
 import contextlib
 import http.server
 import json
+import os
 import re
 import subprocess
 import threading
@@ -47,7 +48,7 @@ class Collector(http.server.ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.spans, self.paths, self.posts, self.bodies = [], set(), 0, []
+        self.spans, self.paths, self.posts, self.bodies, self.requests = [], set(), 0, [], []
         self.status, self.headers, self.pause = 200, {}, 0
         self.url = f"http://127.0.0.1:{self.server_port}"
 
@@ -82,6 +83,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         time.sleep(self.server.pause)
         expect_equal(self.headers["Content-Type"], "application/json", "the type of the spans")
+        self.server.requests.append(dict(self.headers))
         self.server.take(self.path, body)
         with contextlib.suppress(OSError):  # whoever asked may have gone
             self.send_response(self.server.status)
@@ -227,6 +229,115 @@ def test_wrong_urls_are_refused_at_start(binary, tiny_model):
     for value in ("localhost:4318", "grpc://localhost:4317"):
         done = subprocess.run([binary, "serve", tiny_model, "--port", "0", "--disk", "none", "--traces", value], capture_output=True, text=True, timeout=120)
         expect(done.returncode != 0 and re.search(r"--traces: expected the URL of a collector", done.stderr), done.stderr)
+
+
+# --- a key, and OpenTelemetry's own variables ---
+
+KEY = "c2VjcmV0Og"  # of the collector's: nobody is to see it
+FOR_SPANS = {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_HEADERS": f"Authorization=Basic%20{KEY}==,x-team=a%2Cb",
+             "OTEL_SERVICE_NAME": "chats", "OTEL_RESOURCE_ATTRIBUTES": "deployment.environment=test,service.instance.id=pod%201"}
+
+
+def refusal(binary, tiny_model, *flags, environment=None):
+    """What `loci serve` says as it does not start."""
+    done = subprocess.run([binary, "serve", tiny_model, "--port", "0", "--disk", "none", *flags], capture_output=True, text=True, timeout=120,
+                          env={**os.environ, "LOCI_CONFIG": "", **(environment or {})})
+    expect(done.returncode != 0, done.stdout)
+    expect(KEY not in done.stdout + done.stderr, done.stderr)
+    return done.stderr
+
+
+def headers_file(tmp_path, text, mode=0o600):
+    """Put in the place of the one that is there, as a program that renews keys does."""
+    path, new = tmp_path / "headers", tmp_path / "new"
+    new.write_text(text)
+    new.chmod(mode)
+    new.replace(path)
+    return str(path)
+
+
+def test_opentelemetrys_variables_say_where_spans_go_and_with_which_key(binary, tiny_model):
+    with Collector() as collector:
+        environment = {**FOR_SPANS, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url + "/base/"}
+        with Server(binary, tiny_model, *FLAGS, environment=environment) as server:
+            chat(server)
+            call = collector.wait_for("POST /v1/chat/completions")
+            for text in (server.log_text(), server.banner, server.get("/metrics").text, server.get("/health").text):
+                expect(KEY not in text, text)
+        printed = subprocess.run([binary, "serve", "--print-config"], capture_output=True, text=True, timeout=120,
+                                 env={**os.environ, "LOCI_CONFIG": "", **environment})
+        expect(f'traces = "{collector.url}/base/v1/traces"  # OTEL_EXPORTER_OTLP_ENDPOINT' in printed.stdout, printed.stdout)
+        expect(KEY not in printed.stdout, printed.stdout)
+        expect_equal(collector.paths, {"/base/v1/traces"}, "where spans are sent")
+        for request in collector.requests:
+            expect_equal((request["Authorization"], request["x-team"]), (f"Basic {KEY}==", "a,b"), "headers")
+        expect_equal(call.resource["service.name"], "chats", "the service")
+        expect_equal((call.resource["deployment.environment"], call.resource["service.instance.id"]), ("test", "pod 1"), "attributes")
+        expect(call.resource["service.version"] and call.resource["host.name"], call.resource)
+
+
+@pytest.mark.parametrize("variables, said", [
+    ({}, "OTEL_EXPORTER_OTLP_ENDPOINT alone does not make Loci send spans"),
+    ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, 'OTEL_EXPORTER_OTLP_PROTOCOL: expected http/json.*found "grpc"; no spans'),
+    ({"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_HEADERS": f"Authorization: Basic {KEY}"},
+     "OTEL_EXPORTER_OTLP_HEADERS: member 1: expected NAME=VALUE, found no '='; no spans"),
+], ids=["endpoint", "grpc", "headers"])
+def test_variables_that_are_for_all_programs_send_nothing_by_mistake(binary, tiny_model, variables, said):
+    with Collector() as collector:
+        with Server(binary, tiny_model, *FLAGS, environment={"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, **variables}) as server:
+            expect_equal(chat(server, SAMPLED).status, 200, "a chat")
+            expect(re.search(said, server.log_text()), server.log_text())
+            expect(KEY not in server.log_text(), server.log_text())
+            expect("loci_trace_spans_total" not in server.get("/metrics").text, "spans are counted where there are some")
+        expect_equal(collector.posts, 0, "after the stop, which sends what is left")
+
+
+def test_a_key_of_a_file_is_read_anew(binary, tiny_model, tmp_path):
+    with Collector() as collector:
+        path = headers_file(tmp_path, f"# of the collector\nAuthorization: Bearer {KEY}-1\n")
+        with Server(binary, tiny_model, *FLAGS, "--traces", collector.url, "--trace-headers", path) as server:
+            chat(server)
+            collector.wait_for("reply")
+            expect_equal(collector.requests[-1]["Authorization"], f"Bearer {KEY}-1", "the first key")
+            headers_file(tmp_path, f"Authorization: Bearer {KEY}-2\n", mode=0o644)  # whoever made it forgot that
+            chat(server)
+            wait_until(lambda: "expected mode 0600" in server.log_text(), "a warning")
+            headers_file(tmp_path, f"Authorization: Bearer {KEY}-2\n")
+            collector.wait_for("reply", 2)
+            expect_equal(collector.requests[-1]["Authorization"], f"Bearer {KEY}-2", "the second key")
+            expect_equal(spans_dropped(server), 0, "spans that were dropped")
+            collector.status = 401
+            chat(server)
+            wait_until(lambda: "it answers with status 401 (option trace_headers gives a key)" in server.log_text(), "a warning")
+            expect(KEY not in server.log_text(), server.log_text())
+
+
+def test_a_wrong_key_is_refused_at_start(binary, tiny_model, tmp_path):
+    to = ("--traces", "http://127.0.0.1:1")
+    said = refusal(binary, tiny_model, *to, "--trace-headers", str(tmp_path / "none"))
+    expect_equal(said, f"loci serve: --trace-headers: {tmp_path / 'none'} is not there\n", "a file that is not there")
+    path = headers_file(tmp_path, f"X-Team: a\nAuthorization Bearer {KEY}\n")
+    said = refusal(binary, tiny_model, *to, "--trace-headers", path)
+    expect_equal(said, f"loci serve: --trace-headers: {path}: line 2: expected NAME: VALUE, found no colon\n", "a line without a colon")
+    said = refusal(binary, tiny_model, *to, environment={"OTEL_EXPORTER_OTLP_HEADERS": f"a=1,b={KEY}%0d%0aX-More:1"})
+    expect(re.fullmatch(r"loci serve: OTEL_EXPORTER_OTLP_HEADERS: member 2: expected a header's value of [^\n]*\n", said), said)
+    said = refusal(binary, tiny_model, "--traces", f"http://ann:{KEY}@127.0.0.1")
+    expect(re.fullmatch(r"loci serve: --traces: expected a URL without a user and a password, [^\n]*\n", said), said)
+
+
+@pytest.mark.skipif(find_binaries() is None, reason="there is no PostgreSQL on this machine")
+def test_a_front_reads_the_variables_too(binary, tiny_model, tmp_path, postgres):
+    place = Cluster(binary, tiny_model, str(tmp_path), postgres)
+    with Collector() as collector:
+        variables = {**FOR_SPANS, "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_SERVICE_NAME": ""}
+        with place.front(environment=variables) as front:
+            expect_equal(chat(front).status, 503, "a front without members")
+            call = collector.wait_for("POST /v1/chat/completions")
+            expect_equal((call.resource["service.name"], collector.requests[-1]["Authorization"]), ("loci-front", f"Basic {KEY}=="), "who sends")
+            expect(KEY not in front.log_text(), front.log_text())
+        with place.front("--traces", "", environment=variables) as front:
+            chat(front)
+            expect("loci_trace_spans_total" not in front.get("/metrics").text, "the flag goes before the variables")
 
 
 @pytest.mark.skipif(find_binaries() is None, reason="there is no PostgreSQL on this machine")

@@ -42,6 +42,7 @@ constexpr auto kForeign = std::to_array<Foreign>({
     {"--kv-cache-dtype", "--state-type"},
     {"--slot-save-path", "--disk"},
     {"--cache-ram", "--host-memory"},
+    {"--otlp-traces-endpoint", "--traces"},
     {"--ssl-key-file", "--tls-key"},
     {"--ssl-cert-file", "--tls-cert"},
     {"--ssl-keyfile", "--tls-key"},

@@ -45,13 +45,13 @@ void add_flag(CLI::App& command, const Option& option, std::map<std::string, std
   if (!shown.empty() && !is_switch) added->default_str(shown);
 }
 
+}  // namespace
+
 std::vector<std::string> whole_environment() {
   std::vector<std::string> out;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) out.emplace_back(*entry);
   return out;
 }
-
-}  // namespace
 
 ServeArguments::ServeArguments(CLI::App& command) {
   command

@@ -2,7 +2,9 @@
 // The table of options on the command line: `loci serve`'s flags, and `loci options`.
 #pragma once
 
-#include <memory>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "loci/base/status.h"
 #include "loci/cli/options/configuration.h"
@@ -12,6 +14,9 @@ class App;
 }
 
 namespace loci {
+
+// "NAME=value" of each variable of the process.
+std::vector<std::string> whole_environment();
 
 // What the command line said. configuration() checks its values.
 class ServeArguments {

@@ -20,6 +20,8 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
 #include "loci/cli/option_checks.h"
+#include "loci/cli/options/otel_environment.h"
+#include "loci/cli/options_command.h"
 #include "loci/cli/serve_report.h"
 #include "loci/cli/status_text.h"
 #include "loci/cluster/cluster_secret.h"
@@ -40,8 +42,8 @@ struct RouteFlags {
   std::string join, secret, policy = "first-token", handover = "predicted", tls_ca, log_level = "info",
                             log_format = "text", access_log = "on", page = "on";
   std::string max_body = "8MiB", max_bodies = "256MiB", request_timeout = "1h", drain_timeout = "30s";
-  std::string traces;
-  double trace_share = 1;
+  TracesOptions traces{.service = "loci-front"};
+  OtelTold told;  // of them
   std::vector<std::string> allowed_hosts;
   HttpServer::Options http;
 };
@@ -131,6 +133,16 @@ void watch_members(Routing& routing, std::unique_ptr<MemberTable> table) {
   told.wait_for(std::chrono::seconds(5));
 }
 
+Status open_front_traces(RouteFlags& flags, Routing& routing) {
+  TracesOptions& traces = flags.traces;
+  traces.scheme = flags.http.tls.given() ? "https" : "http";
+  LOCI_ASSIGN_OR_RETURN(const OtelNews news, apply_otel_environment(whole_environment(), flags.told, traces));
+  for (const std::string& warning : news.warnings) routing.log->warn(warning);
+  for (const std::string& note : news.notes) routing.log->info(note);
+  LOCI_ASSIGN_OR_RETURN(routing.traces, open_traces(traces, routing.clock, routing.log));
+  return {};
+}
+
 Status start(RouteFlags& flags, Routing& routing, Nanos& drain_timeout) {
   LOCI_ASSIGN_OR_RETURN(FrontOptions options, front_options(flags, drain_timeout));
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<MemberTable> table, open_members(flags.join, flags.secret));
@@ -140,13 +152,7 @@ Status start(RouteFlags& flags, Routing& routing, Nanos& drain_timeout) {
   options.prefill_key = cluster_prefill_key(secret);
   LOCI_ASSIGN_OR_RETURN(TlsContext trusted, make_client_tls(flags.tls_ca));
   LOCI_ASSIGN_OR_RETURN(TlsContext peers, make_peer_client_tls(cluster_peer_key(secret)));
-  const TracesOptions traces{.url = flags.traces,
-                             .share = flags.trace_share,
-                             .service = "loci-front",
-                             .scheme = flags.http.tls.given() ? "https" : "http"};
-  Result<Traces> opened = open_traces(traces, routing.clock, routing.log);
-  if (!opened.ok()) return invalid_argument(opened.status().message(), "--traces");
-  routing.traces = std::move(opened).value();
+  LOCI_RETURN_IF_ERROR(open_front_traces(flags, routing));
   routing.workers = std::make_unique<WorkerPool>(2);
   routing.server = std::make_unique<HttpServer>(flags.http, routing.clock, routing.metrics, routing.log);
   routing.front =
@@ -201,23 +207,52 @@ int run_route(RouteFlags& flags) {
   return 0;
 }
 
+// Adds options. Their variables are this command's only while it is the one that was asked for: CLI11 reads
+// those of all commands, and `serve` has its own meanings and errors for them.
+class RouteOptions {
+ public:
+  explicit RouteOptions(CLI::App& command) : command_(command) {
+    command.preparse_callback([variables = variables_](std::size_t) {
+      for (const auto& [option, variable] : *variables) option->envname(variable);
+    });
+  }
+
+  template <class Value>
+  CLI::Option* operator()(const char* name, Value& value, const char* variable, const char* help) const {
+    CLI::Option* option = command_.add_option(name, value, help)->capture_default_str();
+    variables_->emplace_back(option, variable);
+    return option;
+  }
+
+ private:
+  CLI::App& command_;
+  std::shared_ptr<std::vector<std::pair<CLI::Option*, const char*>>> variables_ =
+      std::make_shared<std::vector<std::pair<CLI::Option*, const char*>>>();
+};
+
+// `flags` lives as long as the command.
+void add_trace_options(const RouteOptions& add, RouteFlags& flags) {
+  const auto tells = [](bool& told) { return [&told](const std::string&) { told = true; }; };
+  add("--traces", flags.traces.url, "LOCI_TRACES",
+      "the URL of a collector to which spans of requests are sent, as OTLP by HTTP, such as "
+      "http://127.0.0.1:4318")
+      ->each(tells(flags.told.url));
+  add("--trace-share", flags.traces.share, "LOCI_TRACE_SHARE",
+      "of the requests that bring no trace of their own (header traceparent), the share that is traced")
+      ->check(CLI::Range(0.0, 1.0))
+      ->each(tells(flags.told.share));
+  add("--trace-headers", flags.traces.headers_file, "LOCI_TRACE_HEADERS",
+      "a file with headers for the collector of traces, such as a key, one NAME: VALUE on each line, which "
+      "its owner alone may read");
+}
+
 }  // namespace
 
 void add_route_command(CLI::App& app, int& exit_code) {
   CLI::App* command = app.add_subcommand("route", "pass requests on to the members of a cluster");
   command->group(kManyGroup);
   auto flags = std::make_shared<RouteFlags>();
-  // The variables are this command's only while it is the one that was asked for: CLI11 reads those of all
-  // commands, and `serve` has its own meanings and errors for them.
-  const auto variables = std::make_shared<std::vector<std::pair<CLI::Option*, const char*>>>();
-  const auto add = [&](const char* name, auto& value, const char* variable, const char* help) {
-    CLI::Option* option = command->add_option(name, value, help)->capture_default_str();
-    variables->emplace_back(option, variable);
-    return option;
-  };
-  command->preparse_callback([variables](std::size_t) {
-    for (const auto& [option, variable] : *variables) option->envname(variable);
-  });
+  const RouteOptions add(*command);
   add("--join", flags->join, "LOCI_JOIN", "the database of the cluster's members, postgresql://...")
       ->required();
   add("--cluster-secret", flags->secret, "LOCI_CLUSTER_SECRET", "the cluster's secret (`loci keys cluster`)")
@@ -260,12 +295,7 @@ void add_route_command(CLI::App& app, int& exit_code) {
       ->check(CLI::IsMember({"text", "json"}));
   add("--access-log", flags->access_log, "LOCI_ACCESS_LOG", "log one line for each request")
       ->check(CLI::IsMember({"on", "off"}));
-  add("--traces", flags->traces, "LOCI_TRACES",
-      "the URL of a collector to which spans of requests are sent, as OTLP by HTTP, such as "
-      "http://127.0.0.1:4318");
-  add("--trace-share", flags->trace_share, "LOCI_TRACE_SHARE",
-      "of the requests that bring no trace of their own (header traceparent), the share that is traced")
-      ->check(CLI::Range(0.0, 1.0));
+  add_trace_options(add, *flags);
   command->footer(
       "Example:\n  loci route --join postgresql://db/loci --cluster-secret cluster.secret --host 0.0.0.0");
   command->callback([flags, &exit_code] {

@@ -52,6 +52,7 @@ int run_serve(const Configuration& configuration) {
   const std::shared_ptr<spdlog::logger> log = make_logger(config.log_format, config.log_level);
   spdlog::set_default_logger(log);  // for code that was given no logger
   for (const std::string& warning : configuration.warnings) log->warn(warning);
+  for (const std::string& note : configuration.notes) log->info(note);
   const OperatorSignals signals(*log);
   const auto find_model = [&config](const std::function<void(const std::string&)>& say) {
     return resolve_model(config.model, config.pull ? WhenMissing::kPull : WhenMissing::kFail, say);

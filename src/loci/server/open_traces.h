@@ -13,6 +13,7 @@
 #include "loci/serve/http/server_address.h"
 #include "loci/serve/telemetry/trace_exporter.h"
 #include "loci/serve/telemetry/tracer.h"
+#include "loci/server/traces_options.h"
 
 namespace loci {
 
@@ -25,8 +26,9 @@ struct TraceCollector {
 };
 
 // "http://127.0.0.1:4318" or "https://collector.example/otlp/v1/traces": without a path spans are POSTed to
-// /v1/traces, and without a port to 80 or 443. The certificate of https must lead to an authority that the
-// system trusts. Errors, whose field is `traces`: kInvalidArgument; those of make_client_tls().
+// /v1/traces, and without a port to 80 or 443. ("http://HOST/?" is the path "/" all the same.) The
+// certificate of https must lead to an authority that the system trusts. Errors, whose field is `traces`:
+// kInvalidArgument, which does not show a user and password; those of make_client_tls().
 Result<TraceCollector> parse_traces_url(std::string_view url);
 
 // Both, in the order in which they are made.
@@ -34,13 +36,9 @@ struct Traces {
   std::unique_ptr<TraceExporter> exporter;
   std::unique_ptr<Tracer> tracer;
 };
-struct TracesOptions {
-  std::string url;              // empty: nothing is traced
-  double share = 1;             // TracerOptions::share
-  std::string service;          // "loci"
-  std::string scheme = "http";  // by which clients reach the server
-};
-// Both null where nothing is traced. `clock` is that of the spans. Errors as parse_traces_url().
+// Both null where nothing is traced. `clock` is that of the spans. The file of headers is read for each
+// batch, so a new key counts from the next one on; while it is wrong nothing is sent, and the log says why.
+// Errors as parse_traces_url() and read_trace_headers().
 Result<Traces> open_traces(const TracesOptions& options, const Clock& clock,
                            std::shared_ptr<spdlog::logger> log);
 

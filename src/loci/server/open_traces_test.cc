@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "loci/base/eventually_testing.h"
+#include "loci/base/folder_testing.h"
 
 namespace loci {
 namespace {
@@ -33,6 +34,8 @@ TEST(OpenTracesTest, ReadsUrlsOfCollectors) {
   EXPECT_EQ(read("http://collector"), "collector 80 /v1/traces");
   EXPECT_EQ(read("http://collector/otlp/v1/traces?a=b"), "collector 80 /otlp/v1/traces?a=b");
   EXPECT_EQ(read("http://collector?a=b"), "collector 80 /?a=b");
+  EXPECT_EQ(read("http://collector/?"), "collector 80 /");
+  EXPECT_EQ(read("http://collector/x?"), "collector 80 /x?");
   EXPECT_EQ(read("https://collector.example/x"), "collector.example 443 /x tls");
   EXPECT_EQ(read("http://[::1]"), "::1 80 /v1/traces");
   EXPECT_EQ(read("http://[::1]:4318/x#y"), "::1 4318 /x");
@@ -40,6 +43,24 @@ TEST(OpenTracesTest, ReadsUrlsOfCollectors) {
                           "http://a b", "http://collector:0", "http://collector:99999", "http://[::1",
                           "http://a/\r\nX: y", "http://user:secret@collector"})
     EXPECT_EQ(read(url), "error of traces") << url;
+}
+
+TEST(OpenTracesTest, AnErrorShowsNoPassword) {
+  const Status status = parse_traces_url("https://user:hidden@collector/x").status();
+  EXPECT_EQ(status.message(),
+            "expected a URL without a user and a password, found an '@': option trace_headers gives a key");
+  EXPECT_TRUE(parse_traces_url("https://collector/x@y").ok());
+}
+
+TEST(OpenTracesTest, AFileOfHeadersMustBeRightAtTheStart) {
+  const SystemClock clock;
+  const TestFolder folder;
+  const std::string path = folder.file("headers");
+  const auto log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>());
+  const Status status = open_traces({.url = "http://127.0.0.1:1", .headers_file = path}, clock, log).status();
+  EXPECT_EQ(status.field(), "trace_headers");
+  EXPECT_EQ(status.message(), path + " is not there");
+  EXPECT_TRUE(open_traces({.url = "", .headers_file = path}, clock, log).ok()) << "nobody reads it";
 }
 
 TEST(OpenTracesTest, NothingIsTracedWithoutAUrl) {
@@ -73,7 +94,12 @@ TEST(OpenTracesTest, SpansReachACollector) {
   const SystemClock clock;
   const auto log = std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>());
   const std::string url = "http://127.0.0.1:" + std::to_string(acceptor.local_endpoint().port());
-  Result<Traces> traces = open_traces({.url = url, .service = "loci"}, clock, log);
+  Result<Traces> traces =
+      open_traces({.url = url,
+                   .headers = {{"authorization", "Basic c2VjcmV0Og=="}, {"X-Team", "a b"}},
+                   .service = "named",
+                   .attributes = {{"host.name", "h"}, {"deployment.environment", "test"}}},
+                  clock, log);
   ASSERT_TRUE(traces.ok());
   const TracedRequest traced = traces->tracer->begin("", clock.now());
   traces->tracer->end(Tracer::span_of(traced, SpanKind::kServer, "GET /x", clock.now()));
@@ -82,6 +108,11 @@ TEST(OpenTracesTest, SpansReachACollector) {
   EXPECT_EQ(traces->tracer->counts().dropped, 0u);
   EXPECT_TRUE(requests.starts_with("POST /v1/traces HTTP/1.1\r\n")) << requests;
   EXPECT_NE(requests.find("Content-Type: application/json\r\n"), std::string::npos) << requests;
+  for (const char* part : {"\r\nauthorization: Basic c2VjcmV0Og==\r\n", "\r\nX-Team: a b\r\n",
+                           R"({"key":"service.name","value":{"stringValue":"named"}})",
+                           R"({"key":"host.name","value":{"stringValue":"h"}})",
+                           R"({"key":"deployment.environment","value":{"stringValue":"test"}})"})
+    EXPECT_NE(requests.find(part), std::string::npos) << part << " in " << requests;
   EXPECT_NE(requests.find(to_hex(traced.context.trace)), std::string::npos) << requests;
 }
 

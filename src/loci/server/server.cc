@@ -155,10 +155,8 @@ Result<std::unique_ptr<Server>> Server::open(ServerConfig config, std::shared_pt
   parts.config = std::move(config);
   parts.log = std::move(log);
   LOCI_RETURN_IF_ERROR(open_cluster(parts));
-  const TracesOptions traces{.url = parts.config.traces,
-                             .share = parts.config.trace_share,
-                             .service = "loci",
-                             .scheme = parts.config.http.tls.given() ? "https" : "http"};
+  TracesOptions traces = parts.config.traces;
+  traces.scheme = parts.config.http.tls.given() ? "https" : "http";
   LOCI_ASSIGN_OR_RETURN(parts.traces, open_traces(traces, parts.clock, parts.log));
   LOCI_RETURN_IF_ERROR(open_conversations(parts));
   make_services(parts);

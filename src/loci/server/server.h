@@ -39,7 +39,7 @@ enum class ServerEnd : std::uint8_t { kDrained, kCutOff };  // kCutOff: replies 
 class Server {
  public:
   // Errors name the option at fault: cluster_secret, join, advertise, store, api_keys, host, port, tls_cert,
-  // tls_key, traces.
+  // tls_key, traces, trace_headers.
   static Result<std::unique_ptr<Server>> open(ServerConfig config, std::shared_ptr<spdlog::logger> log);
   ~Server();
   Server(const Server&) = delete;

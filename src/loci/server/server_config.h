@@ -22,6 +22,7 @@
 #include "loci/serve/tenants/tenants.h"
 #include "loci/server/disk_place.h"
 #include "loci/server/sampling_choice.h"
+#include "loci/server/traces_options.h"
 
 namespace loci {
 
@@ -94,9 +95,8 @@ struct ServerConfig {
   std::string log_level = "info";
   LogFormat log_format = LogFormat::kText;
   bool access_log = true;
-  std::string traces;      // the URL of a collector (open_traces.h); empty: nothing is traced
-  double trace_share = 1;  // TracerOptions::share
-  bool page = true;        // there is a web page
+  TracesOptions traces;  // without `scheme`, which follows from `http`
+  bool page = true;      // there is a web page
   Access metrics_access = Access::kOpen;
   ServerFolders folders;
 };

@@ -7,9 +7,11 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <iterator>
 #include <string_view>
 
 #include "loci/cli/options/option_table.h"
+#include "loci/cli/options/otel_environment.h"
 #include "loci/cli/options/toml_file.h"
 #include "loci/cli/paths.h"
 #include "loci/serve/files/text_file.h"
@@ -94,6 +96,22 @@ Status apply_baseline(Configuration& out) {
   return {};
 }
 
+// What Loci itself was not told of traces.
+Status apply_otel(const ConfigurationSources& sources, Configuration& out) {
+  const auto source_of = [&out](const char* key) -> std::string& {
+    return std::ranges::find(out.settings, key, [](const Setting& one) { return one.option->key(); })->source;
+  };
+  std::string& url = source_of("logging.traces");
+  std::string& share = source_of("logging.trace_share");
+  const OtelTold told{.url = url != "default", .share = share != "default"};
+  LOCI_ASSIGN_OR_RETURN(OtelNews news, apply_otel_environment(sources.environment, told, out.server.traces));
+  if (!news.url_from.empty()) url = news.url_from;
+  if (!news.share_from.empty()) share = news.share_from;
+  std::ranges::move(news.warnings, std::back_inserter(out.warnings));
+  out.notes = std::move(news.notes);
+  return {};
+}
+
 std::string shown_default(const Option& option) {
   if (!option.default_note.empty()) return option.default_note;
   const std::string text = option.get(ServerConfig()).value_or("");
@@ -125,6 +143,7 @@ Result<Configuration> make_configuration(const ConfigurationSources& sources) {
     LOCI_RETURN_IF_ERROR(apply(option, given->second, option.flag, option.flag, out));
   }
   LOCI_RETURN_IF_ERROR(apply_baseline(out));
+  LOCI_RETURN_IF_ERROR(apply_otel(sources, out));
   return out;
 }
 
@@ -163,7 +182,9 @@ std::string options_markdown() {
       "none.\n"
       "`loci serve --print-config` prints what is in effect as such a file. The server refuses a key that is "
       "no option,\n"
-      "and warns of a variable `LOCI_...` that is none. An empty variable counts as not set.\n\n"
+      "and warns of a variable `LOCI_...` that is none. An empty variable counts as not set.\n"
+      "Of traces OpenTelemetry's own variables decide what nothing else does "
+      "([operations](operations.md#opentelemetrys-own-variables)).\n\n"
       "SIZE is `4GiB`, `512M` or a number of bytes. TIME is `250ms`, `30s`, `10m`, `2h`, `30d` or a number "
       "of seconds.\n"
       "A list has commas between its values; in the file it is an array.\n";

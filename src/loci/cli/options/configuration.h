@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The effective configuration of a server: flags go before the environment, the environment before the
-// file, the file before the defaults. Every value that was given is checked, even if another one goes before
-// it.
+// file, the file before OpenTelemetry's variables (otel_environment.h), these before the defaults. Every
+// value of the file is checked, even if another one goes before it.
 #pragma once
 
 #include <map>
@@ -23,13 +23,15 @@ struct ConfigurationSources {
 
 struct Setting {
   const Option* option = nullptr;
-  std::string source;  // "default", "--port", "LOCI_PORT", "loci.toml:12"
+  std::string source;  // "default", "--port", "LOCI_PORT", "loci.toml:12", "OTEL_TRACES_SAMPLER"
 };
 
 struct Configuration {
   ServerConfig server;
-  std::vector<Setting> settings;      // of every option, in the table's order
-  std::vector<std::string> warnings;  // variables named LOCI_... that are no option
+  std::vector<Setting> settings;  // of every option, in the table's order
+  // Variables named LOCI_... that are no option, and what is wrong with OpenTelemetry's.
+  std::vector<std::string> warnings;
+  std::vector<std::string> notes;  // OtelNews::notes
 };
 
 // Errors: kInvalidArgument whose field is the source: "--port", "LOCI_PORT", "loci.toml:12: network.port".

@@ -29,12 +29,16 @@ std::vector<Option> logging_options() {
       text_option({group, "--traces",
                    "the URL of a collector to which spans of requests are sent, as OTLP by HTTP, such as "
                    "http://127.0.0.1:4318; without a path spans go to /v1/traces there"},
-                  "URL", [](auto& flags) -> auto& { return flags.traces; }),
+                  "URL", [](auto& flags) -> auto& { return flags.traces.url; }),
       number_option(
           {group, "--trace-share",
            "of the requests that bring no trace of their own (header traceparent), the share that "
            "is traced, from 0 to 1"},
-          [](auto& flags) -> auto& { return flags.trace_share; }, 0, 1),
+          [](auto& flags) -> auto& { return flags.traces.share; }, 0, 1),
+      path_option({group, "--trace-headers",
+                   "a file with headers for the collector of traces, such as a key, one NAME: VALUE on each "
+                   "line, which its owner alone may read; the server reads the file again when it sends"},
+                  [](auto& flags) -> auto& { return flags.traces.headers_file; }),
   };
 }
 

@@ -62,6 +62,7 @@ http::request<http::string_body> make_message(const CalledServer& server, CallRe
   message.set(http::field::connection, "close");
   if (!address.key.empty()) message.set(http::field::authorization, "Bearer " + address.key);
   if (!request.body.empty()) message.set(http::field::content_type, "application/json");
+  for (const auto& [name, value] : request.headers) message.set(name, value);
   message.body() = std::move(request.body);
   message.prepare_payload();
   return message;

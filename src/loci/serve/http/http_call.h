@@ -10,6 +10,8 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "loci/base/clock.h"
 #include "loci/base/status.h"
@@ -27,7 +29,9 @@ struct CalledServer {
 struct CallRequest {
   boost::beast::http::verb method = boost::beast::http::verb::get;
   std::string path;
-  std::string body;   // JSON; empty: none
+  std::string body;  // JSON; empty: none
+  // Further ones, names and values, which whoever calls has checked: no line end may be in one.
+  std::vector<std::pair<std::string, std::string>> headers = {};
   Nanos timeout = 0;  // of all of it; 0: it takes as long as it takes
 };
 

@@ -24,6 +24,19 @@ Json attribute(std::string_view key, const SpanValue& value) {
   return {{"key", key}, {"value", value_json(value)}};
 }
 
+Json resource_json(const SpanResource& resource) {
+  Json out = Json::array({attribute("service.name", resource.service)});
+  const auto add = [&](std::string_view key, const std::string& value) {
+    const auto is_same = [key](const auto& other) { return other.first == key; };
+    if (std::ranges::none_of(resource.others, is_same)) out.push_back(attribute(key, value));
+  };
+  add("service.version", resource.version);
+  add("service.instance.id", resource.instance);
+  add("host.name", resource.host);
+  for (const auto& [key, value] : resource.others) out.push_back(attribute(key, value));
+  return out;
+}
+
 Json span_json(const TraceSpan& span) {
   Json out = {{"traceId", to_hex(span.trace)}, {"spanId", to_hex(span.id)}};
   if (span.parent) out["parentSpanId"] = to_hex(*span.parent);
@@ -53,9 +66,7 @@ TraceSpan& TraceSpan::count(std::string_view key, std::uint64_t value) {
 std::string spans_json(std::span<const TraceSpan> spans, const SpanResource& resource) {
   Json list = Json::array();
   for (const TraceSpan& span : spans) list.push_back(span_json(span));
-  Json about = Json::array(
-      {attribute("service.name", resource.service), attribute("service.version", resource.version),
-       attribute("service.instance.id", resource.instance), attribute("host.name", resource.host)});
+  Json about = resource_json(resource);
   const Json scope = {{"name", "loci"}, {"version", resource.version}};
   Json of_scope = {{"scope", scope}, {"spans", std::move(list)}};
   Json of_resource = {{"resource", {{"attributes", std::move(about)}}},

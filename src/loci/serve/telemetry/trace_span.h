@@ -53,6 +53,9 @@ struct SpanResource {
   std::string version;
   std::string instance;  // a name that no other process has
   std::string host;      // the machine's name
+  // Further ones by their keys, each once; one of service.version, service.instance.id or host.name takes the
+  // place of that above.
+  std::vector<std::pair<std::string, std::string>> others = {};
 };
 
 // The spans' times are nanoseconds since 1970.

@@ -40,6 +40,19 @@ TEST(TraceSpanTest, IsWrittenAsOtlpHasIt) {
       R"({"stringValue":"stop"},{"stringValue":"length"}]}}}],"status":{"code":2}}]}]}]})");
 }
 
+TEST(TraceSpanTest, AnOperatorsAttributesGoBeforeTheServersOwn) {
+  SpanResource resource = kResource;
+  resource.others = {{"service.instance.id", "pod 1"}, {"k8s.pod.name", "\"a\""}};
+  const std::string json = spans_json({}, resource);
+  EXPECT_NE(json.find(R"("attributes":[{"key":"service.name","value":{"stringValue":"loci"}},)"
+                      R"({"key":"service.version","value":{"stringValue":"1.2"}},)"
+                      R"({"key":"host.name","value":{"stringValue":"h1"}},)"
+                      R"({"key":"service.instance.id","value":{"stringValue":"pod 1"}},)"
+                      R"({"key":"k8s.pod.name","value":{"stringValue":"\"a\""}}]})"),
+            std::string::npos)
+      << json;
+}
+
 TEST(TraceSpanTest, ARootHasNoParentAndASuccessNoStatus) {
   TraceIds ids(1);
   const TraceSpan span{
