@@ -5,13 +5,18 @@ import {EventReader} from "./sse.js";
 
 const KEY = "key"; // in this tab alone: another tab, or the next person, is asked again
 
-/** What a server said no to: `status` is that of HTTP, 0 where nothing answered; `code` and `param` are the error's. */
+/**
+ * What a server said no to: `status` is that of HTTP, 0 where nothing answered; `code` and `param` are the error's;
+ * `retryAfter`: seconds after which the server wants to be asked again, null if it does not say.
+ */
 export class ApiFailure extends Error {
-  constructor(status, code, message, param = null) {
+  constructor(status, code, message, {param = null, retryAfter = null} = {}) {
     super(message);
-    Object.assign(this, {status, code, param});
+    Object.assign(this, {status, code, param, retryAfter});
   }
 }
+
+const brokenOff = () => new ApiFailure(0, "broken_off", "The connection broke off within the reply.");
 
 /** Keeps the key for this tab, or none. False: a header cannot hold it. */
 export function setKey(key) {
@@ -20,8 +25,9 @@ export function setKey(key) {
   return isHeader || key === "";
 }
 
-export function hasKey() {
-  return forTab.get(KEY) !== null;
+/** The one that requests have; null: none. */
+export function keyNow() {
+  return forTab.get(KEY);
 }
 
 async function send(method, path, body, signal) {
@@ -42,16 +48,21 @@ async function send(method, path, body, signal) {
 
 async function failureOf(answer) {
   const text = await answer.text().catch(() => "");
+  const after = answer.headers.get("Retry-After") ?? "";
+  const retryAfter = /^[0-9]{1,6}$/.test(after) ? Number(after) : null; // a date counts for nothing: clocks differ
   try {
     const {error} = JSON.parse(text);
-    return new ApiFailure(answer.status, error.code ?? "", error.message, error.param);
+    return new ApiFailure(answer.status, error.code ?? "", error.message, {param: error.param, retryAfter});
   } catch {
-    return new ApiFailure(answer.status, "", text.slice(0, 500) || `The server answered with ${answer.status}.`);
+    return new ApiFailure(answer.status, "", text.slice(0, 500) || `The server answered with ${answer.status}.`, {retryAfter});
   }
 }
 
-async function json(method, path, body) {
-  return (await send(method, path, body)).json();
+async function json(method, path, body, signal) {
+  const answer = await send(method, path, body, signal);
+  return answer.json().catch((error) => {
+    throw error.name === "AbortError" ? error : brokenOff();
+  });
 }
 
 export const models = async () => (await json("GET", "/v1/models")).data;
@@ -64,7 +75,7 @@ export const deleteTalk = (id) => json("DELETE", `/v1/conversations/${encodeURIC
 /** Makes a conversation of these items, and returns its id. */
 export async function newTalk(items = [], signal = undefined) {
   const atOnce = 20; // as many as one request may bring
-  const post = async (path, body) => (await send("POST", path, body, signal)).json();
+  const post = (path, body) => json("POST", path, body, signal);
   const {id} = await post("/v1/conversations", {items: items.slice(0, atOnce)});
   try {
     for (let from = atOnce; from < items.length; from += atOnce)
@@ -105,15 +116,29 @@ export async function respond(request, on, signal) {
   const answer = await send("POST", "/v1/responses", {...request, stream: true}, signal);
   const events = new EventReader();
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (;;) {
-    let piece;
-    try {
-      piece = await reader.read();
-    } catch (error) {
-      if (error.name === "AbortError") throw error;
-      throw new ApiFailure(0, "broken_off", "The connection broke off within the reply.");
+  try {
+    for (;;) {
+      const piece = await next(reader);
+      if (piece.done) return;
+      for (const {data} of events.push(piece.value)) on(read(data));
     }
-    if (piece.done) return;
-    for (const {data} of events.push(piece.value)) on(JSON.parse(data));
+  } finally {
+    reader.cancel().catch(() => {}); // of a stream that has not ended nobody reads the rest
+  }
+}
+
+async function next(reader) {
+  try {
+    return await reader.read();
+  } catch (error) {
+    throw error.name === "AbortError" ? error : brokenOff();
+  }
+}
+
+function read(data) {
+  try {
+    return JSON.parse(data);
+  } catch {
+    throw brokenOff(); // something between the server and the page has cut it
   }
 }

@@ -2,7 +2,7 @@
 // The page: conversations that the server keeps, the one that is open, and the picture of where state is.
 import * as api from "./api.js";
 import {make} from "./dom.js";
-import {ago} from "./figures.js";
+import {ago, counted} from "./figures.js";
 import {forGood} from "./kept.js";
 import {MemoryPicture} from "./memory.js";
 import {CUT_SHORT, TalkView, textOf} from "./talk.js";
@@ -14,6 +14,7 @@ let talk = null; // the id of the conversation that is open; null: it is new
 let lastItem; // the id of the last item that is shown; undefined: there is none
 let items = []; // of the open one, where the server stores none
 let isStored = true; // the server keeps conversations
+let spare = null; // the id of an empty conversation that could not be deleted: the next new one
 let opening = null; // a value of its own while a conversation is being read
 let running = null; // the AbortController of the turn that is shown, while its reply is written
 
@@ -46,7 +47,7 @@ let asking = null; // a promise while the dialog for a key is open
 /** Asks for a key, once however many requests lack one. */
 function askForKey(failure) {
   asking ??= (async () => {
-    let note = api.hasKey() ? failure.message : at("key-note").textContent;
+    let note = api.keyNow() !== null ? failure.message : at("key-note").textContent;
     api.setKey("");
     for (let key = ""; key === "";) {
       at("key-note").textContent = note;
@@ -64,13 +65,20 @@ function askForKey(failure) {
 /** Calls `ask()` again after a key was given. */
 async function withKey(ask) {
   for (;;) {
+    const key = api.keyNow();
     try {
       return await ask();
     } catch (failure) {
       if (failure.status !== 401) throw failure;
-      await askForKey(failure);
+      // (Another request may have asked for a key while this one was on its way with the old one.)
+      if (api.keyNow() === key) await askForKey(failure);
     }
   }
+}
+
+/** What is said of a failure. */
+function why({message, retryAfter}) {
+  return retryAfter === null || retryAfter === undefined ? message : `${message.replace(/\.$/, "")}. Try again in ${counted(retryAfter, "second")}.`;
 }
 
 /** Calls `ask()` again after a key was given; while the server loads its model or is away, until it is there. */
@@ -84,7 +92,8 @@ async function insist(ask) {
       const comesLater = [0, 408, 429].includes(failure.status) || failure.status >= 500;
       say(failure.message, !comesLater);
       if (!comesLater) throw failure;
-      await new Promise((done) => setTimeout(done, pause));
+      const asked = 1000 * Math.min(failure.retryAfter ?? 0, 60);
+      await new Promise((done) => setTimeout(done, Math.max(pause, asked)));
     }
   }
 }
@@ -107,16 +116,25 @@ async function loadTalks(after = "") {
   try {
     page = await withKey(() => api.listTalks(after));
   } catch (failure) {
-    isStored = failure.code !== "store_disabled";
-    at("talks-note").textContent = isStored ? failure.message : "This server keeps no conversations: what is said here is lost when the page is closed.";
+    if (!keepsNone(failure)) at("talks-note").textContent = why(failure);
     return;
   }
-  const rows = page.data.map(rowOf);
+  const rows = page.data.filter(({id}) => id !== spare).map(rowOf);
   if (after) at("talk-list").append(...rows);
   else at("talk-list").replaceChildren(...rows);
   lastTalk = page.last_id ?? "";
   at("more-talks").hidden = !page.has_more;
   at("talks-note").textContent = at("talk-list").children.length > 0 ? "" : "What is said is kept by the server, and found here again.";
+}
+
+// Whether a request failed because the server runs without a store. From then on the page keeps what is said.
+function keepsNone({code}) {
+  if (code !== "store_disabled") return false;
+  isStored = false;
+  at("talk-list").replaceChildren();
+  at("more-talks").hidden = true;
+  at("talks-note").textContent = "This server keeps no conversations: what is said here is lost when the page is closed.";
+  return true;
 }
 
 function rowOf({id, title, last_active_at: active}) {
@@ -191,13 +209,13 @@ async function openTalk(id) {
     say("");
   } catch (failure) {
     if (opening !== mine) return;
-    if (failure.status === 404) {
+    if (failure.status === 404 || keepsNone(failure)) {
       history.replaceState(null, "", "/"); // else the way back would lead here again
       startTalk();
     } else {
       view.clear(make("p", {}, "The conversation could not be read."));
     }
-    say(failure.message, true);
+    say(why(failure), true);
   } finally {
     if (opening === mine) opening = null;
   }
@@ -264,7 +282,7 @@ async function runTurn(text) {
   running = new AbortController();
   const {signal} = running;
   setRunning(true);
-  const turn = {text, signal, said: view.addText("user", text), reply: view.beginReply(), id: talk, made: null, response: null, last: null};
+  const turn = {text, signal, said: view.addText("user", text), reply: view.beginReply(), id: talk, made: null, response: null, last: null, key: api.keyNow()};
   view.toEnd();
   const began = performance.now();
   try {
@@ -309,14 +327,14 @@ function isShown({signal}) {
 // Shows the reply while it comes. Returns when it has ended well, with `turn.last`; throws where it has not.
 async function hear(turn) {
   if (isStored && turn.id === null) {
-    turn.id = turn.made = await api.newTalk(); // the conversation begins with this turn
+    turn.id = turn.made = await beginTalk(); // the conversation begins with this turn
     turn.signal.throwIfAborted();
-    if (isShown(turn)) {
+    if (isShown(turn) && turn.id !== null) {
       talk = turn.id;
       history.replaceState(null, "", `#${talk}`);
     }
   }
-  await api.respond(requestOf(turn), (event) => {
+  const hearing = api.respond(requestOf(turn), (event) => {
     if (event.type === "response.output_text.delta") turn.reply.text += event.delta;
     else if (event.type === "response.reasoning_text.delta") turn.reply.reasoning += event.delta;
     else if (event.type === "response.created") turn.response = event.response.id;
@@ -324,8 +342,21 @@ async function hear(turn) {
     else if (["response.completed", "response.incomplete", "response.failed"].includes(event.type)) turn.last = event.response;
     turn.reply.changed();
   }, turn.signal);
+  await hearing.catch((failure) => {
+    if (turn.last === null) throw failure; // else it is whole, however the connection ended
+  });
   if (turn.last === null) throw new api.ApiFailure(0, "broken_off", "The connection broke off within the reply.");
   if (turn.last.status === "failed") throw new api.ApiFailure(0, turn.last.error.code, turn.last.error.message);
+}
+
+// The id of an empty conversation; null: the server keeps none.
+async function beginTalk() {
+  const id = spare;
+  spare = null;
+  return id ?? api.newTalk().catch((failure) => {
+    if (!keepsNone(failure)) throw failure;
+    return null;
+  });
 }
 
 // True: the server has the turn all the same. Null: it does not say.
@@ -342,15 +373,16 @@ async function endBadly(failure, turn) {
   if (made !== null && kept === false) await dropEmpty(made);
   if (!isShown(turn)) {
     reply.end();
-    if (!isStopped && !kept) say(`A message that was left got no reply: ${failure.message}`, true);
+    if (!isStopped && !kept) say(`A message that was left got no reply: ${why(failure)}`, true);
     return;
   }
-  if (failure.status === 404 && failure.param === "conversation") {
+  const isDeleted = failure.status === 404 && failure.param === "conversation";
+  if (isDeleted || keepsNone(failure)) {
     history.replaceState(null, "", "/");
     startTalk();
     if (at("text").value === "") at("text").value = text;
     fitText();
-    return say("The conversation was deleted meanwhile.", true);
+    return say(isDeleted ? "The conversation was deleted meanwhile." : "The server does not keep conversations any more.", true);
   }
   if (kept) {
     await openTalk(turn.id);
@@ -358,12 +390,15 @@ async function endBadly(failure, turn) {
   }
   const notKept = isStopped ? "Stopped. The server keeps nothing of this turn." : "";
   reply.end({note: kept === null ? "The server does not say whether it has kept this turn: look before you send it again." : notKept});
-  if (!isStopped) view.addText("failed", failure.message);
+  if (!isStopped) view.addText("failed", why(failure));
   if (at("text").value === "") at("text").value = text;
   fitText();
   view.toEnd();
   endRunning(turn.signal);
-  if (failure.status === 401) await askForKey(failure);
+  if (failure.status === 401) {
+    if (api.keyNow() === turn.key) await askForKey(failure);
+    if (spare !== null) await dropEmpty(spare);
+  }
   if (failure.code === "model_not_found") await loadModels(); // the server serves another one by now
 }
 
@@ -373,10 +408,15 @@ async function dropEmpty(id) {
     talk = null;
     history.replaceState(null, "", "/");
   }
+  spare = null;
   for (let attempts = 0; attempts < 10; ++attempts) {
     const drop = async () => (await api.lastItemsOf(id)).length > 0 || api.deleteTalk(id);
-    const isDone = await drop().then(() => true, (failure) => failure.status !== 409);
-    if (isDone) return;
+    const failure = await drop().then(() => null, (one) => one);
+    if (failure?.status !== 409) {
+      // Without a key, or over a limit, not even that is done.
+      if (failure !== null && failure.status !== 404) spare = id;
+      return;
+    }
     await new Promise((done) => setTimeout(done, 200));
   }
 }

@@ -32,7 +32,7 @@ def test_check(url, program, check):
 
 
 def test_modules_of_the_page():
-    """What the page makes of texts, without a server: web/*_test.js."""
+    """What the page makes of texts and answers, without a server: web/*_test.js."""
     tests = sorted(os.path.join(WEB, name) for name in os.listdir(WEB) if name.endswith("_test.js"))
     ended = subprocess.run(["node", "--test", *tests], capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stdout + ended.stderr

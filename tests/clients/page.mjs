@@ -38,6 +38,12 @@ async function save(folder, file) {
     if (!fs.existsSync(path.join(folder, other))) await save(folder, other);
 }
 
+// Answers a request in the server's place, or has `go()` ask it; by the test that needs it.
+let meddle = (path, options, go) => go();
+
+const refusal = (status, error, headers = {}) => new Response(JSON.stringify({ error }), { status, headers });
+const isTurn = (path, { method }) => path === "/v1/responses" && method === "POST";
+
 async function open(hash = "") {
   const answer = await fetch(url + "/");
   assert.equal(answer.status, 200);
@@ -45,7 +51,8 @@ async function open(hash = "") {
   const html = (await answer.text()).replace(/<(link|script)[^>]*>/g, "");
   window.document.write(html);
   // As a browser's page sends it: to its own origin.
-  const send = (target, options = {}) => fetch(new URL(target, url), { ...options, headers: { ...options.headers, Origin: url } });
+  const send = (target, options = {}) =>
+    meddle(target, options, () => fetch(new URL(target, url), { ...options, headers: { ...options.headers, Origin: url } }));
   for (const [global, value] of Object.entries({
     window, document: window.document, location: window.location, history: window.history, localStorage: window.localStorage,
     sessionStorage: window.sessionStorage, navigator: window.navigator, fetch: send,
@@ -63,6 +70,13 @@ async function openWithKey(hash) {
   at("key").value = key;
   at("key-dialog").close();
   await until("the models are there", () => all("#model option").length > 0);
+}
+
+// What other checks have left on the server.
+async function forgetAll() {
+  const headers = { Authorization: `Bearer ${key}` };
+  const { data } = await (await fetch(`${url}/v1/conversations?limit=100`, { headers })).json();
+  for (const { id } of data) await fetch(`${url}/v1/conversations/${id}`, { method: "DELETE", headers });
 }
 
 const isIdle = () => at("stop").hidden;
@@ -184,7 +198,163 @@ async function markupStaysText() {
   await forget();
 }
 
+// --- what goes wrong in the middle ---
+
+async function tellsWhoeverComesTooOften() {
+  await forgetAll();
+  await openWithKey();
+  brief();
+  let made = 0, isLimited = true;
+  meddle = (path, options, go) => {
+    if (path === "/v1/conversations" && options.method === "POST") ++made;
+    const counts = isTurn(path, options) || options.method === "DELETE";
+    return isLimited && counts ? refusal(429, { message: "rate limit reached", code: "rate_limit_exceeded" }, { "Retry-After": "12" }) : go();
+  };
+  // The first turn: its conversation has begun, and cannot be deleted either.
+  await ask("My name is Ann.");
+  assert.match(at("log").textContent, /rate limit reached\. Try again in 12 seconds\./);
+  assert.equal(at("text").value, "My name is Ann.", "to be sent again");
+  assert.equal(all("#talk-list li").length, 0, "an empty conversation is not shown");
+  isLimited = false;
+  await ask(at("text").value);
+  assert.equal(made, 1, "it is the conversation that had begun");
+  await until("the list has it", () => all("#talk-list li").length === 1);
+  // One in the middle.
+  isLimited = true;
+  await ask("What is my name?");
+  assert.equal(at("text").value, "What is my name?");
+  isLimited = false;
+  await ask(at("text").value);
+  await openWithKey(window.location.hash);
+  await until("both turns are there, once", () => all(".message").length === 4);
+}
+
+async function asksAgainForAKeyThatIsTakenAway() {
+  await openWithKey();
+  brief();
+  await ask("My name is Ann.");
+  meddle = (path, options, go) =>
+    options.headers?.Authorization === `Bearer ${key}` && path !== "/metrics" ? refusal(401, { message: "this key is not known", code: "invalid_api_key" }) : go();
+  at("text").value = "What is my name?";
+  at("composer").dispatchEvent(new window.Event("submit", { cancelable: true }));
+  await until("it asks for another key", () => at("key-dialog").open);
+  assert.equal(at("key-note").textContent, "this key is not known");
+  assert.equal(at("text").value, "What is my name?", "to be sent again");
+  assert.ok(isIdle());
+  // A request that was on its way with the old key fails when the new one is there: nobody is asked again.
+  let fail;
+  meddle = (path, options, go) => (path.startsWith("/v1/conversations?") ? new Promise((done) => (fail ??= () => done(refusal(401, { message: "old" })))) : go());
+  at("more-talks").dispatchEvent(new window.Event("click"));
+  at("key").value = key;
+  at("key-dialog").close();
+  await until("the list is being read", () => fail);
+  meddle = (path, options, go) => go();
+  fail();
+  await ask(at("text").value);
+  assert.ok(!at("key-dialog").open);
+  assert.equal(all(".message.failed").length, 1);
+  await openWithKey(window.location.hash);
+  await until("both turns are there, once", () => all(".message").length === 4);
+}
+
+async function talksWithoutAStore() {
+  const asked = [], waiting = [];
+  let isSlow = true;
+  meddle = (path, options, go) => {
+    if (isTurn(path, options)) asked.push(JSON.parse(options.body));
+    if (!path.startsWith("/v1/conversations")) return go();
+    const none = refusal(400, { message: "this server keeps no conversations", code: "store_disabled" });
+    return isSlow && options.method === "GET" ? new Promise((done) => waiting.push(() => done(none))) : none;
+  };
+  await openWithKey("#conv_1");
+  await until("it looks for the conversation that is addressed, and for all", () => waiting.length === 2);
+  isSlow = false;
+  waiting.forEach((answer) => answer());
+  await until("it says that there is none", () => /keeps no conversations: what is said here is lost/.test(at("talks-note").textContent));
+  assert.equal(window.location.hash, "");
+  brief();
+  await ask("My name is Ann.");
+  await ask("What is my name?");
+  assert.equal(all(".message.assistant").length, 2);
+  assert.equal(all(".message.failed").length, 0, at("log").textContent);
+  assert.deepEqual(asked.map(({ store, conversation, input }) => [store, conversation, input.map(({ role }) => role)]),
+    [[false, undefined, ["user"]], [false, undefined, ["user", "assistant", "user"]]]);
+  // A turn that fails is not part of what is sent next.
+  const before = meddle;
+  meddle = (path, options, go) => (isTurn(path, options) ? refusal(429, { message: "no" }) : before(path, options, go));
+  await ask("Lost.");
+  meddle = before;
+  await ask("Again.");
+  assert.deepEqual(asked.at(-1).input.map(({ role }) => role), ["user", "assistant", "user", "assistant", "user"]);
+}
+
+// Whoever writes before the page knows that nothing is kept loses nothing by that.
+async function talksWithoutAStoreFromTheFirstWord() {
+  meddle = (path, options, go) => {
+    if (!path.startsWith("/v1/conversations")) return go();
+    return options.method === "GET" ? new Promise(() => {}) : refusal(400, { message: "no", code: "store_disabled" });
+  };
+  await openWithKey();
+  brief();
+  await ask("My name is Ann.");
+  assert.equal(all(".message.failed").length, 0, at("log").textContent);
+  assert.ok(all(".message.assistant > .text")[0].textContent.trim(), "a reply has text");
+}
+
+// A server that was started again without its store: what is shown would not be read by the model.
+async function beginsAnewWhereTheStoreIsGone() {
+  await forgetAll();
+  await openWithKey();
+  brief();
+  await ask("My name is Ann.");
+  await until("the list has it", () => all("#talk-list li").length === 1);
+  meddle = (path, options, go) => {
+    const isOfStore = path.startsWith("/v1/conversations") || JSON.parse(options.body ?? "{}").conversation !== undefined;
+    return isOfStore ? refusal(400, { message: "no", code: "store_disabled" }) : go();
+  };
+  await ask("What is my name?");
+  assert.equal(at("state").textContent, "The server does not keep conversations any more.");
+  assert.equal(at("text").value, "What is my name?", "to be sent again");
+  assert.deepEqual([all(".message").length, all("#talk-list li").length, window.location.hash], [0, 0, ""]);
+  await ask(at("text").value);
+  assert.equal(all(".message.assistant").length, 1);
+}
+
+// The body up to the first event for which `ends(data)` holds, and then none: the connection breaks.
+function broken(answer, ends) {
+  let text = "";
+  const decoder = new TextDecoder();
+  const breaking = new TransformStream({
+    transform(piece, controller) {
+      text += decoder.decode(piece, { stream: true });
+      controller.enqueue(piece);
+      if (ends(text)) controller.error(new TypeError("network error"));
+    },
+  });
+  return new Response(answer.body.pipeThrough(breaking), { status: answer.status });
+}
+
+async function streamBreaks() {
+  await forgetAll();
+  await openWithKey();
+  at("max-tokens").value = "200";
+  let ends = (text) => /output_text\.delta/.test(text);
+  meddle = async (path, options, go) => (isTurn(path, options) ? broken(await go(), ends) : go());
+  await ask("Name many colours.");
+  assert.match(at("log").textContent, /The connection broke off within the reply\./);
+  assert.equal(at("text").value, "Name many colours.", "to be sent again");
+  await until("an empty conversation is not kept", () => all("#talk-list li").length === 0);
+  assert.equal(window.location.hash, "");
+  // What has come whole counts, however its connection ends.
+  brief();
+  ends = (text) => /event: response\.(completed|incomplete)\n.*\n\n/.test(text);
+  await ask(at("text").value);
+  assert.equal(all(".message.failed").length, 1, "the one of before");
+  assert.match(all(".message:last-child .origin")[0].textContent, /first token after/);
+  await until("the list has it", () => all("#talk-list li").length === 1);
+}
+
 // One check a run: node_test.py names it.
-const checks = { keyIsAskedFor, conversationIsKept, replyIsStopped, replyGoesOnWhoeverLeaves, memoryIsShown, markupStaysText };
+const checks = { keyIsAskedFor, conversationIsKept, replyIsStopped, replyGoesOnWhoeverLeaves, memoryIsShown, markupStaysText, tellsWhoeverComesTooOften, asksAgainForAKeyThatIsTakenAway, talksWithoutAStore, talksWithoutAStoreFromTheFirstWord, beginsAnewWhereTheStoreIsGone, streamBreaks };
 await checks[name]();
 process.exit(0); // the page looks at the server for as long as it is open
