@@ -130,7 +130,14 @@ async function loadTalks(after = "") {
 // Whether a request failed because the server runs without a store. From then on the page keeps what is said.
 function keepsNone({code}) {
   if (code !== "store_disabled") return false;
+  const wasOpen = isStored && talk !== null;
   isStored = false;
+  if (wasOpen) {
+    // The server was started again without its store: the model would not read what is shown.
+    history.replaceState(null, "", "/");
+    startTalk();
+    say("The server does not keep conversations any more.", true);
+  }
   at("talk-list").replaceChildren();
   at("more-talks").hidden = true;
   at("talks-note").textContent = "This server keeps no conversations: what is said here is lost when the page is closed.";
@@ -376,13 +383,12 @@ async function endBadly(failure, turn) {
     if (!isStopped && !kept) say(`A message that was left got no reply: ${why(failure)}`, true);
     return;
   }
-  const isDeleted = failure.status === 404 && failure.param === "conversation";
-  if (isDeleted || keepsNone(failure)) {
+  if (failure.status === 404 && failure.param === "conversation") {
     history.replaceState(null, "", "/");
     startTalk();
     if (at("text").value === "") at("text").value = text;
     fitText();
-    return say(isDeleted ? "The conversation was deleted meanwhile." : "The server does not keep conversations any more.", true);
+    return say("The conversation was deleted meanwhile.", true);
   }
   if (kept) {
     await openTalk(turn.id);
@@ -511,6 +517,7 @@ function showMemory(isShown) {
 }
 
 async function main() {
+  at("send").disabled = true; // after a reload Firefox takes over what it was before
   loadSettings();
   listen();
   showMemory(forGood.get("memory") !== "false" && window.innerWidth > 1120);

@@ -61,6 +61,7 @@ async function open(hash = "") {
   process.on("exit", () => fs.rmSync(folder, { recursive: true, force: true }));
   fs.writeFileSync(path.join(folder, "package.json"), '{"type": "module"}');
   await save(folder, "app.js");
+  at("send").disabled = false; // as Firefox leaves it after a reload
   await import(pathToFileURL(path.join(folder, "app.js")).href);
 }
 
@@ -105,6 +106,7 @@ function brief() {
 async function keyIsAskedFor() {
   await open();
   await until("it asks for a key", () => at("key-dialog").open);
+  assert.ok(at("send").disabled, "nobody can write before the models are there");
   at("key").value = "wrong";
   at("key-dialog").close();
   await until("it asks again", () => at("key-dialog").open && /does not know/.test(at("key-note").textContent));
@@ -309,11 +311,12 @@ async function beginsAnewWhereTheStoreIsGone() {
   await ask("My name is Ann.");
   await until("the list has it", () => all("#talk-list li").length === 1);
   meddle = (path, options, go) => {
-    const isOfStore = path.startsWith("/v1/conversations") || JSON.parse(options.body ?? "{}").conversation !== undefined;
-    return isOfStore ? refusal(400, { message: "no", code: "store_disabled" }) : go();
+    if (path.startsWith("/v1/conversations")) return refusal(400, { message: "no", code: "store_disabled" });
+    const isOfStore = JSON.parse(options.body ?? "{}").conversation !== undefined;
+    return isOfStore ? refusal(400, { message: "conversation: is only allowed where store is true", code: null, param: "conversation" }) : go();
   };
   await ask("What is my name?");
-  assert.equal(at("state").textContent, "The server does not keep conversations any more.");
+  await until("it notices", () => at("state").textContent === "The server does not keep conversations any more.");
   assert.equal(at("text").value, "What is my name?", "to be sent again");
   assert.deepEqual([all(".message").length, all("#talk-list li").length, window.location.hash], [0, 0, ""]);
   await ask(at("text").value);
