@@ -56,7 +56,15 @@ std::string time_of(const DiskSurvey& survey, bool newest) {
   return utc(all, newest ? all.newest : all.oldest);
 }
 
-constexpr const char* kModelRow = "  {:<32}  {:<34} {:>10} {:>10}  {:<16}  {:<16}  {}\n";
+// How long it is kept without use.
+std::string limit_text(const std::string& folder, const std::array<std::uint8_t, 16>& model) {
+  const Result<Nanos> limit = read_disk_limit(folder, model);
+  if (limit.status().code() == StatusCode::kNotFound) return "not noted";
+  if (!limit.ok()) return "unreadable";
+  return *limit == kNever ? "no limit" : exact_duration(*limit);
+}
+
+constexpr const char* kModelRow = "  {:<32}  {:<34} {:>10} {:>10}  {:<16}  {:<16}  {:<11}  {}\n";
 
 std::string model_row(const StoredModel& model) {
   const Result<DiskSurvey> survey = survey_disk_store(model.folder);
@@ -71,6 +79,7 @@ std::string model_row(const StoredModel& model) {
   return fmt::format(kModelRow, model.id, name.empty() ? "?" : name,
                      survey.ok() ? format_count(entries) : "damaged", format_bytes(model.held_bytes),
                      survey.ok() ? time_of(*survey, false) : "-", survey.ok() ? time_of(*survey, true) : "-",
+                     survey.ok() ? limit_text(model.folder, survey->superblock.model_fingerprint) : "-",
                      served);
 }
 
@@ -88,7 +97,7 @@ std::string inspect_models(const std::string& path) {
   if (models.empty()) return head;
   return head + "\n" +
          fmt::format(kModelRow, "folder (in models/)", "model", "entries", "size", "oldest (UTC)", "newest",
-                     "served") +
+                     "kept unused", "served") +
          rows + "\n`loci inspect " + path +
          "/models/FOLDER` tells more of one, `loci forget MODEL` removes it.\n";
 }
@@ -106,6 +115,7 @@ Result<std::string> inspect_state(const std::string& path) {
       "State store\n" + line("path", path) + line("in use", user(survey.user)) +
       line("format version", fmt::format("{}", version_of_files(superblock.groups))) +
       line("model", to_hex(superblock.model_fingerprint)) +
+      line("kept unused", limit_text(path, superblock.model_fingerprint)) +
       line("directory", fmt::format("{} of {}, set {}", superblock.directory + 1, superblock.directories,
                                     to_hex(superblock.set))) +
       line("files", fmt::format("{} ({} bytes)", format_bytes(survey.file_bytes), survey.file_bytes));

@@ -55,6 +55,7 @@ TEST_F(InspectState, SaysWhatADirectoryHolds) {
   const std::string report = inspect_state(folder_.file("a")).value();
   expect_in(report, "  in use               no\n");
   expect_in(report, "  model                abababababababababababababababab\n");
+  expect_in(report, "  kept unused          no limit\n");
   expect_in(report, "  directory            1 of 2, set ");
   expect_in(report,
             "  group    layers                    slots    entries       size  damaged  foreign  oldest "
@@ -69,6 +70,17 @@ TEST_F(InspectState, SaysWhatADirectoryHolds) {
             "  holes    -                            10          1      512 B        0        0  2023-11-15 "
             "01:13  2023-11-15 01:13\n");
   expect_in(inspect_state(folder_.file("b")).value(), "  directory            2 of 2, set ");
+}
+
+TEST_F(InspectState, SaysHowLongStateIsKeptUnused) {
+  options_.directories = {{folder_.file("models/abab"), 4 << 20}};
+  options_.state_ttl = 7 * 86'400 * kNanosPerSecond;
+  DiskStore::open(options_).value().reset();
+  expect_in(inspect_state(folder_.file("models/abab")).value(), "  kept unused          7d\n");
+  expect_in(inspect_state(folder_.path()).value(), "  kept unused  served\n");
+  expect_in(inspect_state(folder_.path()).value(), "  7d           no\n");
+  std::filesystem::remove(folder_.file("models/abab/limit"));
+  expect_in(inspect_state(folder_.path()).value(), "  not noted    no\n");
 }
 
 TEST_F(InspectState, SaysThatADirectoryHasNoModels) {

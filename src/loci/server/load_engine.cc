@@ -221,6 +221,7 @@ Result<StateTiers> open_tiers(const ServerParts& parts, const std::string& path,
                         .context_tokens = context,
                         .model_fingerprint = parts.model->spec.fingerprint,
                         .cluster_secret = cluster_secret,
+                        .state_ttl = config.state_ttl.value_or(kNever),
                         .model_name = {parts.model->id, path},
                         .say = [log = parts.log](const std::string& line) { log->info(line); },
                         .warn = [log = parts.log](const std::string& line) { log->warn(line); }}));

@@ -86,6 +86,7 @@ std::uint64_t held_by_others(const std::string& directory, const std::string& mo
 Status open_disk(const TierRequest& request, const std::vector<DiskPlace>& folders, StateTiers& tiers) {
   DiskStoreOptions options;
   options.model_fingerprint = state_fingerprint(request);
+  options.state_ttl = request.state_ttl;
   if (request.cluster_secret)
     options.model_fingerprint = cluster_state_id(*request.cluster_secret, options.model_fingerprint);
   KeeperOptions keeper{.directories = {}, .model = model_id(options.model_fingerprint), .say = request.say};

@@ -31,9 +31,10 @@ struct TierRequest {
   std::uint32_t context_tokens = 0;
   std::array<std::uint8_t, 16> model_fingerprint{};
   std::optional<ClusterSecret> cluster_secret;  // chain keys follow from it
+  Nanos state_ttl = kNever;                     // of state without use
   ModelName model_name;                         // for `loci inspect` and `loci forget`
-  std::function<void(const std::string&)> say = [](const std::string&) {};   // of room that other models give
-                                                                             // up for this one
+  std::function<void(const std::string&)> say = [](const std::string&) {};   // of other models' state that
+                                                                             // is dropped
   std::function<void(const std::string&)> warn = [](const std::string&) {};  // DiskStoreOptions::warn
 };
 

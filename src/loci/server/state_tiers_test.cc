@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "loci/base/folder_testing.h"
+#include "loci/memory/disk/disk_survey.h"
 
 namespace loci {
 namespace {
@@ -116,6 +117,19 @@ TEST_F(StateTiersTest, TwoServersOfOneModelDoNotShareADirectory) {
   ASSERT_TRUE(other.ok()) << other.status().to_string();
   EXPECT_GT(other->room, 0u);
   EXPECT_LE(first->room + other->room, 4 * kMib);
+}
+
+TEST_F(StateTiersTest, TheModelsFolderNotesHowLongStateIsKept) {
+  const auto noted = [this](std::optional<Nanos> limit) {
+    request_.disk = std::vector<DiskPlace>{sized("a")};
+    request_.state_ttl = limit.value_or(kNever);
+    EXPECT_TRUE(open_state_tiers(request_).ok());
+    const std::vector<StoredModel> models = list_stored_models(folder_ + "/a");
+    EXPECT_EQ(models.size(), 1u);
+    return read_disk_limit(models[0].folder, *fingerprint_of(models[0].id)).value();
+  };
+  EXPECT_EQ(noted(kNanosPerSecond), kNanosPerSecond);
+  EXPECT_EQ(noted(std::nullopt), kNever);
 }
 
 TEST_F(StateTiersTest, KeysComeFromTheClusterElseFromTheDiskElseFromNowhere) {

@@ -72,8 +72,29 @@ std::unique_ptr<DiskFolder> make_disk_folder(std::string path);
 // Opens for reading alone, takes no lock. Errors: kNotFound, kUnavailable.
 Result<std::shared_ptr<DiskFile>> open_disk_file_to_read(const std::string& path);
 
+enum class DiskAccess : std::uint8_t { kRead, kChange };
+// Opens a file of the open directory, and nothing else: no link is followed, nothing waits as at a pipe.
+// Errors: kNotFound; kDataLoss where it is no file; kUnavailable.
+Result<std::shared_ptr<DiskFile>> open_disk_file_in(int directory, const std::string& name,
+                                                    DiskAccess access);
+
 // The process that has the directory locked; 0: none; -1: one that did not say its number.
 int disk_folder_user(const std::string& path);
+
+// A folder's lock is a file. Whoever gets it writes its process there and a number that nobody wrote before:
+// so who reads the same mark twice knows that nobody had the folder between.
+struct DiskLockMark {
+  bool held = false;  // by whoever wrote it
+  std::string text;   // empty: none
+};
+// Whether a version wrote it that writes such numbers, and so notes how long state is kept.
+bool names_its_time(const DiskLockMark& mark);
+// The mark, as it is now. It may be held by the time that this returns, and the mark is then another one.
+DiskLockMark read_disk_lock(const DiskFile& lock_file);
+// Takes the lock if nobody has it; closing the file's last descriptor lets it go.
+bool take_disk_lock(const DiskFile& lock_file);
+// Writes a new mark; whoever has the lock.
+DiskLockMark mark_disk_lock(DiskFile& lock_file);
 
 // "No such file or directory" of an errno.
 std::string errno_text(int error);

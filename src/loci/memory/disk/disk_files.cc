@@ -104,6 +104,7 @@ class Opener {
       for (const Stale& other : stale_) (void)remove_files(other.directory);
       return made;
     }
+    LOCI_RETURN_IF_ERROR(note_limit());
     add_notes();
     return {};
   }
@@ -135,7 +136,7 @@ class Opener {
 
   // A trial that fails for another reason says nothing: what is not given back is tried again (DiskClears).
   static bool gives_back(DiskFolder& folder) {
-    constexpr std::string_view kTrial = "punch-trial";
+    constexpr std::string_view kTrial = kPunchTrialFileName;
     const auto file = folder.create(kTrial, kDiskAlignment, FileCaching::kCached);
     if (!file.ok()) return true;
     const std::int64_t given = (*file)->discard(0, kDiskAlignment);
@@ -342,6 +343,25 @@ class Opener {
     if (index == 0)
       LOCI_RETURN_IF_ERROR(folder.replace(kSecretFileName, std::as_bytes(std::span(set_.secret))));
     return folder.replace(kSuperblockFileName, encode_superblock(expected(index)));
+  }
+
+  // By which limit others may drop the model's state when nobody serves it. What is noted from before may be
+  // a shorter one, so it does not stay where the new one cannot be written: without a note nothing is
+  // dropped.
+  Status note_limit() {
+    const std::vector<std::byte> note = encode_state_limit(set_.model_fingerprint, options_.state_ttl);
+    for (const DiskFileSet::Directory& one : set_.directories) {
+      const auto found = read_small(*one.folder, kLimitFileName, note.size());
+      if (found.ok() && *found == note) continue;
+      const Status noted = one.folder->replace(kLimitFileName, note);
+      if (noted.ok()) continue;
+      LOCI_RETURN_IF_ERROR(one.folder->remove(kLimitFileName));
+      set_.losses.push_back(fmt::format(
+          "{}: how long state is kept cannot be noted ({}), so once this model is served no more, "
+          "its state stays until its room is wanted",
+          one.folder->path(), noted.message()));
+    }
+    return {};
   }
 
   void add_notes() {

@@ -15,6 +15,7 @@
 #include "loci/base/folder_testing.h"
 #include "loci/memory/disk/disk_format.h"
 #include "loci/memory/disk/disk_models.h"
+#include "loci/memory/disk/disk_survey.h"
 #include "loci/memory/disk/disk_testing.h"
 #include "loci/memory/disk/faulty_disk_testing.h"
 #include "loci/memory/disk/open_disk_store.h"
@@ -163,6 +164,43 @@ TEST_F(DiskFiles, OfVersionOneHiddenStatesAreTheFirstThatGiveSpaceBack) {
   EXPECT_GT(dropped->freed_bytes, 0u);
   EXPECT_FALSE(exists("a/group-1.slots"));
   expect_filled(*open(0), 0);
+}
+
+TEST_F(DiskFiles, TheLimitIsNotedInEachDirectoryAndFollowsTheServers) {
+  DiskStoreOptions with = options(0);
+  const auto noted = [&](const char* directory) {
+    return read_disk_limit(folder_.file(directory), with.model_fingerprint);
+  };
+  open(0).reset();
+  EXPECT_EQ(noted("a").value(), kNever);
+  std::filesystem::remove(folder_.file("a/limit"));
+  EXPECT_EQ(noted("a").status().code(), StatusCode::kNotFound);
+  for (const Nanos limit : {7 * kNanosPerSecond, 7 * kNanosPerSecond, 3 * kNanosPerSecond, kNever}) {
+    with.state_ttl = limit;
+    DiskStore::open(with).value().reset();
+    EXPECT_EQ(noted("a").value(), limit);
+    EXPECT_EQ(noted("b").value(), limit);
+  }
+  EXPECT_TRUE(open(0)->losses().empty());
+}
+
+// An earlier note may be of a shorter limit: without a note nobody drops anything.
+TEST_F(DiskFiles, ANoteThatCannotBeWrittenDoesNotStay) {
+  FaultyDisk disk;
+  const SystemClock clock;
+  DiskStoreOptions with = options(0);
+  with.state_ttl = kNanosPerSecond;
+  open_disk_store(with, disk.folders(), clock).value().reset();
+  disk.set_judge([](const FaultyOperation& one) {
+    return one.write && one.file == "limit" ? FaultAnswer{.kind = FaultAnswer::Kind::kError, .error = ENOSPC}
+                                            : FaultAnswer{};
+  });
+  with.state_ttl = kNever;
+  const auto store = open_disk_store(with, disk.folders(), clock).value();
+  ASSERT_EQ(store->losses().size(), 2u);
+  EXPECT_NE(store->losses()[0].find("/a: how long state is kept cannot be noted"), std::string::npos);
+  const auto folder = disk.folders()(with.directories[0].path);
+  EXPECT_EQ(folder->open("limit", FileCaching::kCached).status().code(), StatusCode::kNotFound);
 }
 
 TEST_F(DiskFiles, WhereNothingIsGivenBackThereAreKeysAndValuesAlone) {

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <span>
 #include <system_error>
 #include <utility>
 
+#include "loci/base/clock.h"
 #include "loci/base/descriptor.h"
 #include "loci/base/durable_file.h"
 #include "loci/base/units.h"
@@ -81,6 +85,12 @@ struct flock whole_file_lock() {
 
 constexpr int kLockTries = 10;
 constexpr useconds_t kLockPauseMicros = 50'000;
+constexpr std::size_t kLockMarkBytes = 28;
+
+int process_of(const DiskLockMark& mark) {
+  const long number = std::strtol(mark.text.c_str(), nullptr, 10);
+  return number > 0 ? static_cast<int>(number) : 0;
+}
 
 class RealFolder final : public DiskFolder {
  public:
@@ -98,7 +108,7 @@ class RealFolder final : public DiskFolder {
     for (int tries = 0; tries < kLockTries; ++tries) {
       LOCI_RETURN_IF_ERROR(lock_once());
       if (is_locked_there()) return {};
-      lock_ = Descriptor(-1);  // it went, with its folder, while it was waited for
+      lock_.reset();  // it went, with its folder, while it was waited for
     }
     return {
         StatusCode::kUnavailable,
@@ -146,26 +156,22 @@ class RealFolder final : public DiskFolder {
     if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
       return invalid_argument(fmt::format("{}: cannot be made: {}", path_, errno_text(errno)), "disk");
     }
-    Descriptor file(::open(name(kLockFileName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    if (file.get() < 0) {
+    Descriptor opened(::open(name(kLockFileName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (opened.get() < 0) {
       return invalid_argument(fmt::format("{}: cannot be written: {}", path_, errno_text(errno)), "disk");
     }
-    // Whoever makes room in the directory has it for a moment.
-    struct flock lock = whole_file_lock();
-    int locked = ::fcntl(file.get(), F_OFD_SETLK, &lock);
-    for (int tries = 0; locked != 0 && (errno == EAGAIN || errno == EACCES) && tries < kLockTries; ++tries) {
+    auto file = std::make_shared<RealFile>(std::move(opened), 0, false);
+    // Whoever makes room in the directory, or drops what is unused, has it for a moment.
+    bool locked = take_disk_lock(*file);
+    for (int tries = 0; !locked && (errno == EAGAIN || errno == EACCES) && tries < kLockTries; ++tries) {
       ::usleep(kLockPauseMicros);
-      lock = whole_file_lock();
-      locked = ::fcntl(file.get(), F_OFD_SETLK, &lock);
+      locked = take_disk_lock(*file);
     }
-    if (locked != 0) {
-      if (errno == EAGAIN || errno == EACCES) return in_use(file.get());
+    if (!locked) {
+      if (errno == EAGAIN || errno == EACCES) return in_use(*file);
       return invalid_argument(fmt::format("{}: cannot be locked: {}", path_, errno_text(errno)), "disk");
     }
-    const std::string pid = fmt::format("{}\n", ::getpid());
-    if (::ftruncate(file.get(), 0) != 0 || ::pwrite(file.get(), pid.data(), pid.size(), 0) < 0) {
-      // For people alone.
-    }
+    mark_disk_lock(*file);
     lock_ = std::move(file);
     return {};
   }
@@ -173,7 +179,7 @@ class RealFolder final : public DiskFolder {
   // The file that is locked is the folder's: not one that was removed, or whose folder was.
   bool is_locked_there() const {
     struct stat held{}, there{};
-    return ::fstat(lock_.get(), &held) == 0 && ::stat(name(kLockFileName).c_str(), &there) == 0 &&
+    return ::fstat(lock_->descriptor(), &held) == 0 && ::stat(name(kLockFileName).c_str(), &there) == 0 &&
            held.st_dev == there.st_dev && held.st_ino == there.st_ino;
   }
 
@@ -183,10 +189,8 @@ class RealFolder final : public DiskFolder {
     return {code_of_failed_write(error), fmt::format("{}: {}: {}", path, what, errno_text(error)), "disk"};
   }
 
-  Status in_use(int descriptor) const {
-    char pid[16] = {};
-    const ssize_t size = ::pread(descriptor, pid, sizeof pid - 1, 0);
-    const long number = size > 0 ? std::strtol(pid, nullptr, 10) : 0;
+  Status in_use(const DiskFile& file) const {
+    const int number = process_of(read_disk_lock(file));
     return {StatusCode::kUnavailable,
             fmt::format("{}: another server{} keeps this model's state there; servers of one model need "
                         "directories of their own",
@@ -212,7 +216,7 @@ class RealFolder final : public DiskFolder {
   }
 
   std::string path_;
-  Descriptor lock_;
+  std::shared_ptr<DiskFile> lock_;
 };
 
 }  // namespace
@@ -233,14 +237,60 @@ Result<std::shared_ptr<DiskFile>> open_disk_file_to_read(const std::string& path
       std::make_shared<RealFile>(std::move(opened), static_cast<std::uint64_t>(facts.st_size), false));
 }
 
+Result<std::shared_ptr<DiskFile>> open_disk_file_in(int directory, const std::string& name,
+                                                    DiskAccess access) {
+  const int flags = (access == DiskAccess::kRead ? O_RDONLY : O_RDWR) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+  Descriptor opened(::openat(directory, name.c_str(), flags));
+  const int error = errno;
+  struct stat facts{};
+  if (opened.is_open() && ::fstat(opened.get(), &facts) == 0 && S_ISREG(facts.st_mode)) {
+    return std::shared_ptr<DiskFile>(
+        std::make_shared<RealFile>(std::move(opened), static_cast<std::uint64_t>(facts.st_size), false));
+  }
+  if (opened.is_open() || error == ELOOP || error == EISDIR || error == ENXIO)
+    return data_loss(fmt::format("{}: expected a file, found a link, a folder or a device", name));
+  return Status(error == ENOENT ? StatusCode::kNotFound : StatusCode::kUnavailable,
+                fmt::format("{}: {}", name, errno_text(error)));
+}
+
 int disk_folder_user(const std::string& path) {
-  const Descriptor file(::open((path + "/" + kLockFileName).c_str(), O_RDONLY | O_CLOEXEC));
+  const auto file = open_disk_file_to_read(path + "/" + kLockFileName);
+  if (!file.ok()) return 0;
+  const DiskLockMark mark = read_disk_lock(**file);
+  if (!mark.held) return 0;
+  const int process = process_of(mark);
+  return process > 0 ? process : -1;
+}
+
+bool names_its_time(const DiskLockMark& mark) { return mark.text.size() == kLockMarkBytes; }
+
+DiskLockMark read_disk_lock(const DiskFile& lock_file) {
+  DiskLockMark mark;
+  mark.text.resize(kLockMarkBytes + 1);
+  const ssize_t got = ::pread(lock_file.descriptor(), mark.text.data(), mark.text.size(), 0);
+  mark.text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, got)));
+  // Asked after the reading: who takes it between writes another mark.
   struct flock lock = whole_file_lock();
-  if (file.get() < 0 || ::fcntl(file.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return 0;
-  char pid[16] = {};
-  const ssize_t size = ::pread(file.get(), pid, sizeof pid - 1, 0);
-  const long number = size > 0 ? std::strtol(pid, nullptr, 10) : 0;
-  return number > 0 ? static_cast<int>(number) : -1;
+  mark.held = ::fcntl(lock_file.descriptor(), F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  return mark;
+}
+
+bool take_disk_lock(const DiskFile& lock_file) {
+  struct flock lock = whole_file_lock();
+  return ::fcntl(lock_file.descriptor(), F_OFD_SETLK, &lock) == 0;
+}
+
+DiskLockMark mark_disk_lock(DiskFile& lock_file) {
+  std::uint64_t number = 0;
+  if (::getrandom(&number, sizeof number, 0) != sizeof number)
+    number = static_cast<std::uint64_t>(SystemClock().now());
+  DiskLockMark mark{.held = true, .text = fmt::format("{:<10} {:016x}\n", ::getpid(), number)};
+  // In its place, as a full disk has room for that. Where it is refused no mark is better than an old one.
+  const auto bytes = std::as_bytes(std::span(mark.text));
+  if (lock_file.write(0, bytes) == static_cast<std::int64_t>(bytes.size())) return mark;
+  (void)lock_file.grow(0);
+  mark.text.clear();
+  return mark;
 }
 
 std::string errno_text(int error) { return std::generic_category().message(error); }

@@ -24,6 +24,9 @@ static_assert(std::endian::native == std::endian::little, "the files are little-
 
 constexpr std::uint32_t kRecordMagic = 0x4254534c;              // "LSTB"
 constexpr std::uint64_t kSuperblockMagic = 0x4b53494449434f4c;  // "LOCIDISK"
+constexpr std::uint64_t kStateLimitMagic = 0x54494d4c49434f4c;  // "LOCILMIT"
+constexpr std::uint64_t kStateLimitBytes = 48;
+constexpr std::uint32_t kStateLimitVersion = 1;
 constexpr std::uint64_t kMagicAt = 8, kVersionAt = 12, kFormAt = 14, kParentKindAt = 15, kModelAt = 16,
                         kGroupAt = 32, kSlotAt = 36, kDepthAt = 40, kLayersAt = 44, kKeyAt = 48,
                         kParentAt = 64, kAboveAt = 80, kUsedAt = 96, kTokensAt = 104,
@@ -197,6 +200,42 @@ Result<Superblock> decode_superblock(std::span<const std::byte> bytes) {
   if (version < kDiskVersion)
     std::erase_if(superblock.groups, [](const DiskGroup& group) { return group.form == StateForm::kHidden; });
   return superblock;
+}
+
+std::vector<std::byte> encode_state_limit(const std::array<std::uint8_t, 16>& model_fingerprint,
+                                          Nanos limit) {
+  LOCI_CHECK(limit > 0, "a limit of time");
+  // In milliseconds, as records' dates are; 0: there is no limit.
+  constexpr std::int64_t kMost = kNever / kNanosPerMilli;
+  const std::int64_t limit_ms = limit == kNever ? 0 : std::min((limit - 1) / kNanosPerMilli + 1, kMost);
+  std::vector<std::byte> bytes(kStateLimitBytes);
+  put(bytes, 8, kStateLimitMagic);
+  put(bytes, 16, kStateLimitVersion);
+  put(bytes, 24, model_fingerprint);
+  put(bytes, 40, limit_ms);
+  put(bytes, 0, XXH3_64bits_withSeed(bytes.data() + 8, bytes.size() - 8, kStateLimitSeed));
+  return bytes;
+}
+
+Result<Nanos> decode_state_limit(const std::array<std::uint8_t, 16>& model_fingerprint,
+                                 std::span<const std::byte> bytes) {
+  // (Of whatever length a later version has: its checksum tells that it is one.)
+  if (bytes.size() < kStateLimitBytes || get<std::uint64_t>(bytes, 8) != kStateLimitMagic ||
+      get<std::uint64_t>(bytes, 0) !=
+          XXH3_64bits_withSeed(bytes.data() + 8, bytes.size() - 8, kStateLimitSeed)) {
+    return data_loss("the note of its limit is damaged");
+  }
+  const auto version = get<std::uint32_t>(bytes, 16);
+  if (version != kStateLimitVersion) {
+    return unimplemented(
+        fmt::format("the note of its limit has version {}, this Loci's is {}", version, kStateLimitVersion));
+  }
+  if (get<std::array<std::uint8_t, 16>>(bytes, 24) != model_fingerprint)
+    return data_loss("the note of its limit is another model's");
+  const auto limit_ms = get<std::int64_t>(bytes, 40);
+  if (bytes.size() != kStateLimitBytes || limit_ms < 0 || limit_ms > kNever / kNanosPerMilli)
+    return data_loss("the note of its limit is damaged");
+  return limit_ms == 0 ? kNever : limit_ms * kNanosPerMilli;
 }
 
 }  // namespace loci

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bytes of a disk store's records: entries' headers, holes, the superblock (docs/disk-store.md).
+// The bytes of a disk store's records: entries' headers, holes, the superblock, the note of a limit
+// (docs/disk-store.md).
 //
 // Every record verifies itself: its checksum covers all of it and is seeded with its place, so a record
 // that is torn, flipped or was written for another place does not verify. Pure functions; numbers are
@@ -13,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "loci/base/clock.h"
 #include "loci/base/status.h"
 #include "loci/memory/block_entry.h"
 #include "loci/memory/disk/disk_store.h"
@@ -88,5 +90,15 @@ std::vector<std::byte> encode_superblock(const Superblock& superblock);
 // Hidden states of version 1 are left out: nobody finds their rows any more.
 // Errors: kDataLoss (damaged, or no superblock), kUnimplemented (another version).
 Result<Superblock> decode_superblock(std::span<const std::byte> bytes);
+
+inline constexpr std::uint64_t kStateLimitSeed = 0x746c5f6574617473;  // of its checksum
+inline constexpr std::uint64_t kStateLimitBytesMax = 4096;            // of any version
+
+// The note of how long the model's state is kept without use; kNever: for as long as there is room. A limit
+// is kept to the millisecond, and never made shorter.
+std::vector<std::byte> encode_state_limit(const std::array<std::uint8_t, 16>& model_fingerprint, Nanos limit);
+// Any bytes are allowed. Errors: kDataLoss (damaged, or another model's), kUnimplemented (another version).
+Result<Nanos> decode_state_limit(const std::array<std::uint8_t, 16>& model_fingerprint,
+                                 std::span<const std::byte> bytes);
 
 }  // namespace loci

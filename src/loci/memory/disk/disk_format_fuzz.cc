@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fuzzes the decoders of records and superblocks: any bytes are allowed, and what verifies is read back as it
-// was after it is written again. The first byte is the number of layers; the checksum is mended, so that
-// what lies behind it is reached.
+// Fuzzes the decoders of records, superblocks and noted limits: any bytes are allowed, and what verifies is
+// read back as it was after it is written again. The first byte is the number of layers; the checksum is
+// mended, so that what lies behind it is reached.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -47,6 +47,17 @@ void check_superblock(std::span<const std::byte> input, bool mended) {
   if (decoded.ok()) expect(loci::decode_superblock(loci::encode_superblock(*decoded)).value() == *decoded);
 }
 
+void check_limit(std::span<const std::byte> input, bool mended) {
+  std::vector<std::byte> bytes = loci::encode_state_limit({}, loci::kNanosPerSecond);
+  bytes.resize(std::max(bytes.size(), input.size()));
+  for (std::size_t i = 0; i < input.size(); ++i) bytes[i] ^= input[i];
+  if (mended) mend(bytes, loci::kStateLimitSeed);
+  const auto decoded = loci::decode_state_limit({}, bytes);
+  if (!decoded.ok()) return;
+  expect(*decoded > 0 &&
+         loci::decode_state_limit({}, loci::encode_state_limit({}, *decoded)).value() == *decoded);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -56,10 +67,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const bool mended : {false, true}) {
     check_record(layers, input, mended);
     check_superblock(input, mended);
+    check_limit(input, mended);
   }
   loci::BlockEntry entry;
   (void)loci::decode_record(loci::RecordPlace({}, 0, 0, loci::StateForm::kKeysAndValues), layers, input,
                             entry);
   (void)loci::decode_superblock(input);
+  (void)loci::decode_state_limit({}, input);
   return 0;
 }

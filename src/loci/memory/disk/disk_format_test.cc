@@ -131,6 +131,24 @@ TEST(DiskFormat, OnlyHiddenStatesAreOfASecondVersion) {
   EXPECT_EQ(decode_superblock(encode_superblock(superblock)).value(), superblock);
 }
 
+TEST(DiskFormat, ANotedLimitComesBackAndVerifies) {
+  constexpr std::array<std::uint8_t, 16> kModel = {1, 2, 3}, kOther = {4};
+  constexpr Nanos kMilli = kNanosPerMilli;
+  for (const Nanos limit : {kMilli, 7 * 86'400 * kNanosPerSecond, kNever})
+    EXPECT_EQ(decode_state_limit(kModel, encode_state_limit(kModel, limit)).value(), limit);
+  EXPECT_EQ(decode_state_limit(kModel, encode_state_limit(kModel, 1)).value(), kMilli) << "never shorter";
+  EXPECT_LT(decode_state_limit(kModel, encode_state_limit(kModel, kNever - 1)).value(), kNever);
+  std::vector<std::byte> bytes = encode_state_limit(kModel, kMilli);
+  EXPECT_EQ(decode_state_limit(kOther, bytes).status().code(), StatusCode::kDataLoss);
+  for (std::size_t bit = 0; bit < bytes.size() * 8; ++bit) {
+    bytes[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+    EXPECT_EQ(decode_state_limit(kModel, bytes).status().code(), StatusCode::kDataLoss) << bit;
+    bytes[bit / 8] ^= static_cast<std::byte>(1 << (bit % 8));
+  }
+  for (std::size_t size = 0; size < bytes.size(); ++size)
+    EXPECT_FALSE(decode_state_limit(kModel, std::span(bytes).first(size)).ok()) << size;
+}
+
 TEST(DiskFormat, AnyBytesMayBeDecoded) {
   Random random(7);
   for (int round = 0; round < 3000; ++round) {

@@ -69,7 +69,10 @@ std::string slot_file_name(std::uint32_t group);    // group-0.slots
 inline constexpr const char* kHoleFileName = "holes.headers";
 inline constexpr const char* kSuperblockFileName = "superblock";
 inline constexpr const char* kSecretFileName = "secret";
+inline constexpr const char* kLimitFileName = "limit";
 inline constexpr const char* kLockFileName = "lock";
+inline constexpr const char* kNameFileName = "name";
+inline constexpr const char* kPunchTrialFileName = "punch-trial";
 
 // Slots of each group, in all directories together, that `bytes` of each directory have room for, each form
 // as if there were no other; at most the layout's. Zeros where it is room for nothing.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
@@ -21,7 +22,7 @@ namespace loci {
 namespace {
 
 constexpr const char* kModelsFolder = "models";
-constexpr const char* kNameFile = "name";
+constexpr std::string_view kLeftoverEnd = "-going";
 
 Status make_folder(const std::string& path) {
   std::error_code error;
@@ -32,7 +33,7 @@ Status make_folder(const std::string& path) {
 }
 
 ModelName read_name(const std::string& folder) {
-  std::ifstream file(folder + "/" + kNameFile);
+  std::ifstream file(folder + "/" + kNameFileName);
   ModelName name;
   std::getline(file, name.name);
   std::getline(file, name.path);
@@ -131,7 +132,7 @@ Result<std::uint64_t> drop_unnamed(DiskFolder& folder, std::size_t named) {
 // Under another name first: a server that starts meanwhile makes a folder of its own, of which nothing goes.
 // (What a crash leaves of it is listed as a model that nobody serves, and goes in its turn.)
 Status remove_folder(const std::string& folder) {
-  const std::string going = folder + "-going";
+  const std::string going = leftover_of(folder);
   std::error_code error;
   std::filesystem::remove_all(going, error);
   if (!error) std::filesystem::rename(folder, going, error);
@@ -144,18 +145,41 @@ Status remove_folder(const std::string& folder) {
 
 std::string model_id(const std::array<std::uint8_t, 16>& fingerprint) { return to_hex(fingerprint); }
 
+std::optional<std::array<std::uint8_t, 16>> fingerprint_of(std::string_view id) {
+  std::array<std::uint8_t, 16> fingerprint{};
+  if (id.size() != 2 * fingerprint.size()) return std::nullopt;
+  for (std::size_t i = 0; i < fingerprint.size(); ++i) {
+    const char* const digits = id.data() + 2 * i;
+    if (std::from_chars(digits, digits + 2, fingerprint[i], 16).ptr != digits + 2) return std::nullopt;
+  }
+  // Digits in capitals are no id.
+  if (model_id(fingerprint) != id) return std::nullopt;
+  return fingerprint;
+}
+
 std::string model_folder(const std::string& directory, const std::string& id) {
-  return fmt::format("{}/{}/{}", directory, kModelsFolder, id);
+  return fmt::format("{}/{}", models_place(directory), id);
+}
+
+std::string models_place(const std::string& directory) {
+  return fmt::format("{}/{}", directory, kModelsFolder);
+}
+
+std::string leftover_of(std::string_view id) { return fmt::format("{}{}", id, kLeftoverEnd); }
+bool is_leftover(std::string_view name) { return name.ends_with(kLeftoverEnd); }
+std::string_view model_of_leftover(std::string_view name) {
+  while (is_leftover(name)) name.remove_suffix(kLeftoverEnd.size());  // of a removal of what was left, too
+  return name;
 }
 
 Status prepare_model_folder(const std::string& directory, const std::string& id, const ModelName& name) {
   LOCI_RETURN_IF_ERROR(make_folder(directory));
-  LOCI_RETURN_IF_ERROR(make_folder(fmt::format("{}/{}", directory, kModelsFolder)));
+  LOCI_RETURN_IF_ERROR(make_folder(models_place(directory)));
   move_old_store(directory);
   const std::string folder = model_folder(directory, id);
   LOCI_RETURN_IF_ERROR(make_folder(folder));
   if (disk_folder_user(folder) == 0)
-    std::ofstream(folder + "/" + kNameFile) << one_line(name.name) << "\n" << one_line(name.path) << "\n";
+    std::ofstream(folder + "/" + kNameFileName) << one_line(name.name) << "\n" << one_line(name.path) << "\n";
   return {};
 }
 
@@ -174,7 +198,7 @@ std::vector<StoredModel> list_stored_models(const std::string& directory) {
   std::vector<StoredModel> models;
   std::error_code error;
   const std::filesystem::directory_iterator end;
-  std::filesystem::directory_iterator at(fmt::format("{}/{}", directory, kModelsFolder), error);
+  std::filesystem::directory_iterator at(models_place(directory), error);
   for (; !error && at != end; at.increment(error)) {
     const std::string folder = at->path();
     if (!is_disk_store(folder)) continue;
@@ -189,7 +213,7 @@ std::vector<StoredModel> list_stored_models(const std::string& directory) {
 }
 
 bool is_models_directory(const std::string& directory) {
-  const std::string place = fmt::format("{}/{}", directory, kModelsFolder);
+  const std::string place = models_place(directory);
   std::error_code error;
   const bool is_empty =
       std::filesystem::is_directory(place, error) && std::filesystem::is_empty(place, error);

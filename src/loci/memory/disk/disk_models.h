@@ -6,7 +6,9 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "loci/base/status.h"
@@ -28,7 +30,15 @@ struct StoredModel {
 };
 
 std::string model_id(const std::array<std::uint8_t, 16>& fingerprint);
+// Of an id; nothing where it is none.
+std::optional<std::array<std::uint8_t, 16>> fingerprint_of(std::string_view id);
 std::string model_folder(const std::string& directory, const std::string& id);
+std::string models_place(const std::string& directory);  // the folders of all models
+
+// The name that a model's folder has while it is removed.
+std::string leftover_of(std::string_view id);
+bool is_leftover(std::string_view name);
+std::string_view model_of_leftover(std::string_view name);  // any other name is the model itself
 
 // Makes the directory (0700) with a place for the model; moves the files of a store that an earlier version
 // kept in the directory itself to their model's folder. Errors: kInvalidArgument naming disk.

@@ -66,6 +66,7 @@ struct DiskStoreOptions {
                                            // are in `shares`)
   std::vector<std::uint32_t> shares;       // slots of each group of layers in proportion to one another
   std::array<std::uint8_t, 16> model_fingerprint{};
+  Nanos state_ttl = kNever;                   // of state without use: noted for others (UnusedState)
   std::string io = "auto";                    // auto, io_uring, threads (a pool of pread and pwrite)
   std::uint32_t queue_depth = 64;             // reads and writes in flight, in all directories together
   Nanos answer_limit = 10 * kNanosPerSecond;  // after which a disk is given up

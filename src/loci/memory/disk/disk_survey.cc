@@ -54,6 +54,18 @@ Result<Superblock> read_disk_superblock(const std::string& path) {
   return superblock;
 }
 
+Result<Nanos> read_disk_limit(const std::string& path,
+                              const std::array<std::uint8_t, 16>& model_fingerprint) {
+  LOCI_ASSIGN_OR_RETURN(const std::shared_ptr<DiskFile> file,
+                        open_disk_file_to_read(path + "/" + kLimitFileName));
+  std::vector<std::byte> note(std::min(file->size_bytes(), kStateLimitBytesMax));
+  const std::int64_t got = file->read(0, note);
+  if (got < 0)
+    return Status(StatusCode::kUnavailable, fmt::format("{}: {}", path, errno_text(static_cast<int>(-got))));
+  note.resize(static_cast<std::size_t>(got));
+  return decode_state_limit(model_fingerprint, note);
+}
+
 Result<DiskSurvey> survey_disk_store(const std::string& path) {
   DiskSurvey survey;
   LOCI_ASSIGN_OR_RETURN(survey.superblock, read_disk_superblock(path));

@@ -3,10 +3,12 @@
 // server may be using it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
+#include "loci/base/clock.h"
 #include "loci/base/status.h"
 #include "loci/memory/disk/disk_format.h"
 #include "loci/memory/disk/disk_recovery.h"
@@ -34,6 +36,10 @@ bool is_disk_store(const std::string& path);
 
 // Errors: kNotFound, kDataLoss, kUnimplemented (another version).
 Result<Superblock> read_disk_superblock(const std::string& path);
+
+// How long state there is kept without use, as its server noted it; kNever: there is no limit. Errors:
+// kNotFound where nothing is noted; those of decode_state_limit(); kUnavailable.
+Result<Nanos> read_disk_limit(const std::string& path, const std::array<std::uint8_t, 16>& model_fingerprint);
 
 // Reads all headers of the directory (of a set of several, those that are in this one).
 // Errors: kNotFound, kDataLoss (its superblock or a file's size), kUnimplemented (another version).
