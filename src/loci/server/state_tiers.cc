@@ -89,7 +89,10 @@ Status open_disk(const TierRequest& request, const std::vector<DiskPlace>& folde
   options.state_ttl = request.state_ttl;
   if (request.cluster_secret)
     options.model_fingerprint = cluster_state_id(*request.cluster_secret, options.model_fingerprint);
-  KeeperOptions keeper{.directories = {}, .model = model_id(options.model_fingerprint), .say = request.say};
+  KeeperOptions keeper{.directories = {},
+                       .model = model_id(options.model_fingerprint),
+                       .say = request.say,
+                       .warn = request.warn};
   for (const DiskPlace& folder : folders) {
     const std::uint64_t bytes = folder.bytes > 0 ? folder.bytes : default_disk_bytes(folder.path);
     LOCI_RETURN_IF_ERROR(prepare_model_folder(folder.path, keeper.model, request.model_name));

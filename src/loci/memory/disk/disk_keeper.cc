@@ -16,7 +16,7 @@
 namespace loci {
 namespace {
 
-constexpr std::chrono::milliseconds kPause{1000}, kPressedPause{100};
+constexpr Nanos kPause = kNanosPerSecond, kPressedPause = 100 * kNanosPerMilli;
 constexpr Nanos kStuckPauseMin = 300 * kNanosPerSecond, kStuckPauseMax = 3600 * kNanosPerSecond;
 
 // What the file says, completed by what is in the models' folders.
@@ -46,9 +46,20 @@ std::vector<ModelShare> shares_of(const BudgetFile& file, const std::vector<Stor
 
 std::string name_of(const StoredModel& model) { return model.name.name.empty() ? model.id : model.name.name; }
 
+UnusedOptions unused_options(const KeeperOptions& options) {
+  UnusedOptions unused{.own_model = options.model,
+                       .say = options.say,
+                       .warn = options.warn,
+                       .now = options.now,
+                       .date = options.date};
+  for (const DiskDirectory& one : options.directories) unused.directories.push_back(one.path);
+  return unused;
+}
+
 }  // namespace
 
-DiskKeeper::DiskKeeper(KeeperOptions options) : options_(std::move(options)) {}
+DiskKeeper::DiskKeeper(KeeperOptions options)
+    : options_(std::move(options)), unused_(unused_options(options_)) {}
 
 DiskKeeper::~DiskKeeper() {
   {
@@ -151,17 +162,26 @@ void DiskKeeper::start(std::function<std::int64_t()> oldest,
 void DiskKeeper::run() {
   ::pthread_setname_np(::pthread_self(), "loci-budget");
   std::uint64_t last = std::numeric_limits<std::uint64_t>::max();
+  const auto stopping = [this] {
+    const MutexLock lock(mutex_);
+    return stopping_;
+  };
+  Nanos pause = pressed_ ? kPressedPause : kPause, next_look = options_.now() + pause;
   while (true) {
     {
       MutexLock lock(mutex_);
-      if (wake_.wait_for(lock, pressed_ ? kPressedPause : kPause,
-                         [&]() REQUIRES(mutex_) { return stopping_; }))
+      if (wake_.wait_for(lock, std::chrono::nanoseconds(pause), [&]() REQUIRES(mutex_) { return stopping_; }))
         return;
     }
-    const std::uint64_t room = look(oldest_());
-    // Said again while it gives up: what was being read then may go now.
-    if (room != last || pressed_) changed_(room);
-    last = room;
+    if (options_.now() >= next_look) {
+      const std::uint64_t room = look(oldest_());
+      // Said again while it gives up: what was being read then may go now.
+      if (room != last || pressed_) changed_(room);
+      last = room;
+      next_look = options_.now() + (pressed_ ? kPressedPause : kPause);
+    }
+    const Nanos next_step = unused_.step(stopping);
+    pause = std::max<Nanos>(0, std::min(next_look - options_.now(), next_step));
   }
 }
 

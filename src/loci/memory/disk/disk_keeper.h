@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Keeps one model's state within its share of its directories (disk_budget.h), while it is served: it looks
-// at the share once a second, asks for more before it is full, and gives up what others are to have.
+// at the share once a second, asks for more before it is full, and gives up what others are to have. Between
+// the looks it drops what is unused of models that nobody serves (disk_unused.h).
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include "loci/base/mutex.h"
 #include "loci/memory/disk/disk_budget.h"
 #include "loci/memory/disk/disk_store.h"
+#include "loci/memory/disk/disk_unused.h"
 
 namespace loci {
 
@@ -22,7 +24,9 @@ struct KeeperOptions {
   std::vector<DiskDirectory> directories;  // those of all models, and the budget of each
   std::string model;                       // its id
   std::function<void(const std::string&)> say = [](const std::string&) {};  // a line for the log
+  std::function<void(const std::string&)> warn = [](const std::string&) {};
   std::function<Nanos()> now = [] { return SystemClock().now(); };
+  std::function<std::int64_t()> date = [] { return seconds_since_1970() * 1000; };  // of the time of day
 };
 
 // After start() its own thread alone looks, and nobody else may; before, whoever has it.
@@ -39,7 +43,8 @@ class DiskKeeper {
   // meanwhile nobody can serve or forget it, or divide the directory.
   std::uint64_t look(std::optional<std::int64_t> oldest_used_at);
 
-  // From now on, on a thread of its own. `oldest` and `changed` (the new room) are called there.
+  // From now on, on a thread of its own, with the unused state of other models. `oldest` and `changed` (the
+  // new room) are called there.
   void start(std::function<std::int64_t()> oldest, std::function<void(std::uint64_t room)> changed);
 
  private:
@@ -56,6 +61,7 @@ class DiskKeeper {
   void run();
 
   const KeeperOptions options_;
+  UnusedState unused_;
   std::function<std::int64_t()> oldest_;
   std::function<void(std::uint64_t)> changed_;
   bool pressed_ = false;                      // others want room, or it does
