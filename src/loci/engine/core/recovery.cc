@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::uint32_t kSweepNodes = 512;          // looked at in one step
 constexpr Nanos kSweepPause = 10 * kNanosPerMilli;  // between the steps of a sweep
+// Between two sweeps: whoever promises that state is gone after some days adds no more than this.
+constexpr Nanos kSweepsApartMost = 3600 * kNanosPerSecond;
 constexpr Nanos kNanosPerMillisecondOfAge = kNanosPerMilli;
 // Nodes that are let go are in no cache; those of so many ahead are read meanwhile.
 constexpr std::size_t kLetGoAhead = 8;
@@ -123,7 +125,7 @@ void StateAge::sweep(BlockIndex& index, Nanos now) {
   for (; sweep_at_ < end; ++sweep_at_) index.expire(BlockId(sweep_at_), now - state_ttl_);
   const bool whole = sweep_at_ >= index.id_bound();
   if (whole) sweep_at_ = 0;
-  next_sweep_ = now + (whole ? std::max(state_ttl_ / 8, kSweepPause) : kSweepPause);
+  next_sweep_ = now + (whole ? std::clamp(state_ttl_ / 8, kSweepPause, kSweepsApartMost) : kSweepPause);
 }
 
 }  // namespace loci

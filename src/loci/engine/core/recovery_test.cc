@@ -118,5 +118,15 @@ TEST_F(RecoveryTest, ACopyIsTakenOverOnce) {
   EXPECT_EQ(index_.block(block(0)).copy(Tier::kDisk, 0)->slot.slot(), entries_[0].slot);
 }
 
+// A limit is kept to within an eighth of it, and within an hour.
+TEST_F(RecoveryTest, StateIsLookedAtOftenEnoughForItsLimit) {
+  for (const auto& [limit, apart] : {std::pair{80 * kNanosPerSecond, 10 * kNanosPerSecond},
+                                     std::pair{30 * 86'400 * kNanosPerSecond, 3600 * kNanosPerSecond}}) {
+    StateAge age(limit);
+    age.sweep(index_, kNanosPerSecond);
+    EXPECT_EQ(age.next_sweep(), kNanosPerSecond + apart);
+  }
+}
+
 }  // namespace
 }  // namespace loci
