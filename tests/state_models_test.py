@@ -98,6 +98,36 @@ def test_the_oldest_state_makes_room(binary, model):
             expect(held(disk) > SIZE // 2, f"{held(disk)} bytes")
 
 
+def folders(disk):
+    """The names of the models' folders."""
+    models = os.path.join(disk, "models")
+    return set(os.listdir(models)) if os.path.isdir(models) else set()
+
+
+def test_unused_state_goes_of_models_that_are_not_served(binary, model):
+    """By the limit with which each was served last, whatever that of the server is which drops it."""
+    with tempfile.TemporaryDirectory(prefix="loci_models_") as disk:
+        with serve(binary, OTHER, disk, "--state-ttl", "0") as server:
+            complete(server, "hello " * 40)
+            wait_saved(server)
+        kept = folders(disk)
+        with serve(binary, OTHER, disk, "--state-type", "q8", "--state-ttl", "5s") as server:
+            complete(server, "hello " * 40)
+            wait_saved(server)
+        unused = folders(disk) - kept
+        expect_equal((len(kept), len(unused)), (1, 1), "a folder for each type of state")
+        code, text = loci(binary, "inspect", disk)
+        expect(code == 0 and " no limit " in text and " 5s " in text, text)
+        with serve(binary, model, disk, "--state-ttl", "1s") as server:
+            wait_until(lambda: not unused & folders(disk), "the folder goes")
+            wait_until(lambda: "which nobody had used for" in server.log_text(), "the log says so")
+            expect(next(iter(unused)) in server.log_text() and " of f32: " in server.log_text(), server.log_text())
+            expect(kept <= folders(disk), "without a limit state stays, whatever this server's is")
+        with serve(binary, OTHER, disk, "--state-ttl", "0") as server:
+            wait_recovered(server)
+            expect(cached(complete(server, "hello " * 40)) > 30, "and is used again")
+
+
 def test_inspect_and_forget(binary, model):
     with tempfile.TemporaryDirectory(prefix="loci_models_") as disk:
         with serve(binary, OTHER, disk) as server:

@@ -130,7 +130,8 @@ std::vector<Option> state_options() {
           [](auto& flags) -> auto& { return flags.truncation_percent; }, 1, 90),
       limit_duration_option(
           {group, "--state-ttl",
-           "how long state that nobody uses is kept; 0 keeps it for as long as there is room"},
+           "how long state that nobody uses is kept, also when its model is served no more: another server "
+           "with a disk in the same directory drops it then; 0 keeps it for as long as there is room"},
           [](auto& flags) -> auto& { return flags.state_ttl; }),
   };
 }
