@@ -22,10 +22,12 @@ bool looks_like_gbnf(std::string_view text) {
   return false;
 }
 
-// A second constraint is an error.
+// A second constraint is an error, unless it is the same again: clients that serve several versions of vLLM
+// say one grammar in the fields of each.
 void set(FieldReader& reader, std::string_view name, GrammarKind kind, std::string text,
          std::optional<ConstraintSpec>& out) {
   if (out) {
+    if (out->source.kind == kind && out->source.text == text) return;
     return reader.fail(name, fmt::format("can't be combined with {}", out->field));
   }
   out.emplace();

@@ -19,17 +19,17 @@ struct ConstraintSpec {
   std::string field;
 };
 
-// The reply is JSON of the schema that stands under `name`, or any JSON object. A second constraint is an
-// error.
+// The reply is JSON of the schema that stands under `name`, or any JSON object. A second constraint that
+// says something else is an error.
 void constrain_to_schema(FieldReader& reader, std::string_view name, const Json& schema,
                          std::optional<ConstraintSpec>& out);
 void constrain_to_object(FieldReader& reader, std::string_view name, std::optional<ConstraintSpec>& out);
 
 // vLLM's and llama.cpp's fields: grammar, guided_json, guided_regex, guided_choice, guided_grammar and
-// structured_outputs; at most one of them and of what constrained the reply before.
+// structured_outputs. They and what constrained the reply before must say the same.
 void read_guides(FieldReader& reader, std::optional<ConstraintSpec>& out);
 
-// Every field of chat and text completions that constrains the reply; at most one may.
+// Every field of chat and text completions that constrains the reply; all that are given must say the same.
 void read_constraint(FieldReader& reader, std::optional<ConstraintSpec>& out);
 
 }  // namespace loci

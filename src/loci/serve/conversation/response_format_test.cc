@@ -107,6 +107,18 @@ TEST(ResponseFormat, ErrorsNameTheField) {
                  "can't be combined with response_format");
 }
 
+TEST(ResponseFormat, MayBeSaidTwice) {
+  const std::string grammar = "start: \"yes\" | \"no\"";
+  const ConstraintSpec spec =
+      accepted_format({{"guided_grammar", grammar}, {"structured_outputs", {{"grammar", grammar}}}});
+  EXPECT_EQ(spec.source.text, grammar);
+  EXPECT_EQ(spec.field, "guided_grammar");
+  refused_format({{"guided_grammar", grammar}, {"structured_outputs", {{"grammar", grammar + " | \"oh\""}}}},
+                 "structured_outputs.grammar", "can't be combined with guided_grammar");
+  refused_format({{"guided_grammar", grammar}, {"structured_outputs", {{"regex", grammar}}}},
+                 "structured_outputs.regex", "can't be combined with guided_grammar");
+}
+
 TEST(ResponseFormat, KeepsTheOrderOfTheSchemasMembers) {
   const std::string body =
       R"({"response_format" : {"type":"json_schema","json_schema":{"schema":0,"name":"s",)"
