@@ -149,6 +149,8 @@ void read_guides(FieldReader& reader, std::optional<ConstraintSpec>& out) {
   read_text_grammar(reader, "guided_regex", GrammarKind::kRegex, out);
   read_choice(reader, "guided_choice", out);
   read_text_grammar(reader, "guided_grammar", GrammarKind::kLark, out);
+  read_text_grammar(reader, "regex", GrammarKind::kRegex, out);
+  read_text_grammar(reader, "ebnf", GrammarKind::kLark, out);
   read_structured_outputs(reader, out);
 }
 

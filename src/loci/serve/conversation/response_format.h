@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a client says that a reply must be: OpenAI's `response_format` (and `text.format` of its responses),
-// vLLM's `guided_*` and `structured_outputs`, llama.cpp's `json_schema` and `grammar`. No networking here.
+// vLLM's `guided_*` and `structured_outputs`, llama.cpp's `json_schema` and `grammar`, SGLang's `regex` and
+// `ebnf`. No networking here.
 #pragma once
 
 #include <optional>
@@ -25,8 +26,8 @@ void constrain_to_schema(FieldReader& reader, std::string_view name, const Json&
                          std::optional<ConstraintSpec>& out);
 void constrain_to_object(FieldReader& reader, std::string_view name, std::optional<ConstraintSpec>& out);
 
-// vLLM's and llama.cpp's fields: grammar, guided_json, guided_regex, guided_choice, guided_grammar and
-// structured_outputs. They and what constrained the reply before must say the same.
+// Fields of vLLM (guided_json, guided_regex, guided_choice, guided_grammar, structured_outputs), llama.cpp
+// (grammar) and SGLang (regex, ebnf). They and what constrained the reply before must say the same.
 void read_guides(FieldReader& reader, std::optional<ConstraintSpec>& out);
 
 // Every field of chat and text completions that constrains the reply; all that are given must say the same.

@@ -54,6 +54,8 @@ TEST(ResponseFormat, ReadsWhatEachApiCallsAConstraint) {
   expect({{"guided_json", schema}}, GrammarKind::kJsonSchema, "guided_json", schema.dump());
   expect({{"guided_json", "{\"a\": 1}"}}, GrammarKind::kJsonSchema, "guided_json", "{\"a\": 1}");
   expect({{"guided_regex", "[a-z]+"}}, GrammarKind::kRegex, "guided_regex", "[a-z]+");
+  expect({{"regex", "[a-z]+"}}, GrammarKind::kRegex, "regex", "[a-z]+");
+  expect({{"ebnf", "root ::= \"x\""}}, GrammarKind::kGbnf, "ebnf", "root ::= \"x\"");
   expect({{"guided_choice", {"a", "b"}}}, GrammarKind::kChoice, "guided_choice", "[\"a\",\"b\"]");
   expect({{"guided_grammar", "start: \"x\""}}, GrammarKind::kLark, "guided_grammar", "start: \"x\"");
   expect({{"grammar", "root ::= \"x\""}}, GrammarKind::kGbnf, "grammar", "root ::= \"x\"");
@@ -100,6 +102,8 @@ TEST(ResponseFormat, ErrorsNameTheField) {
   refused_format({{"guided_choice", Json::array()}}, "guided_choice");
   refused_format({{"guided_choice", {"a", 1}}}, "guided_choice[1]", "a string");
   refused_format({{"guided_regex", 1}}, "guided_regex");
+  refused_format({{"ebnf", 1}}, "ebnf");
+  refused_format({{"regex", "a"}, {"ebnf", "root ::= \"a\""}}, "ebnf", "can't be combined with regex");
   refused_format({{"structured_outputs", {{"structural_tag", "x"}}}}, "structured_outputs.structural_tag");
   refused_format({{"structured_outputs", {{"disable_any_whitespace", true}}}},
                  "structured_outputs.disable_any_whitespace");

@@ -205,12 +205,14 @@ constexpr auto kGenerationNames = std::to_array<std::string_view>({
     "user",
     "verbosity",
     // What constrains a reply.
+    "ebnf",
     "grammar",
     "guided_choice",
     "guided_grammar",
     "guided_json",
     "guided_regex",
     "json_schema",
+    "regex",
     "structured_outputs",
 });
 

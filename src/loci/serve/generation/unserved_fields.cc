@@ -70,6 +70,17 @@ constexpr auto kUnserved = std::to_array<Unserved>({
     {"kv_transfer_params", is_empty_container},
     {"vllm_xargs", is_empty_container},
     {"priority", is_false},
+    // SGLang
+    {"stop_regex", is_empty_container},
+    {"no_stop_trim", is_false},
+    {"separate_reasoning", is_true},
+    {"stream_reasoning", always},
+    {"lora_path", is_empty_container},
+    {"session_params", is_empty_container},
+    {"custom_logit_processor", is_empty_container},
+    {"custom_params", is_empty_container},
+    {"return_hidden_states", is_false},
+    {"return_routed_experts", is_false},
     // llama.cpp
     {"typical_p", is_one},
     {"tfs_z", is_one},
