@@ -104,11 +104,14 @@ live_suites() {
   beside 30 "Grafana's dashboard asks for what there is" live tests/dashboard_test.py
   beside_done
   behind_done
-  # Alone, as they measure, or have to be as fast as the server.
-  part 100 "tiers: every path, restart, damage" live tests/tiers_test.py tests/tiers_restart_test.py
-  part 60 "hostile clients" live tests/http_abuse_test.py
-  part 60 "HTTPS: certificates, clients, hostile ones" live tests/tls_test.py
-  part 80 "measuring a server: loci bench" live tests/bench_test.py
+  # Two at a time, the longest first: they measure, or have to be as fast as the server.
+  local LOCI_BESIDE="$((${LOCI_BESIDE:-4} < 2 ? 1 : 2))"
+  beside 120 "tiers: restart, damage" live tests/tiers_restart_test.py
+  beside 80 "tiers: every path" live tests/tiers_test.py
+  beside 80 "measuring a server: loci bench" live tests/bench_test.py
+  beside 60 "hostile clients" live tests/http_abuse_test.py
+  beside 60 "HTTPS: certificates, clients, hostile ones" live tests/tls_test.py
+  beside_done
 }
 
 # Where there is a CUDA toolkit, one kind of GPU shows that kernels compile; a machine with a GPU needs its own.
