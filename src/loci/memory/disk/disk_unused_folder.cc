@@ -284,7 +284,8 @@ Result<UnusedFolder::Lock> UnusedFolder::lock() {
     if (errno == EAGAIN || errno == EACCES) return cancelled();
     return unavailable("cannot be locked", errno);
   }
-  if (!is_there() || read_disk_lock(**file).text != mark_.text) return cancelled();
+  // (Without a mark of its own nobody can tell who had it since.)
+  if (!is_there() || mark_.text.empty() || read_disk_lock(**file).text != mark_.text) return cancelled();
   mark_ = mark_disk_lock(**file);
   return file;
 }
