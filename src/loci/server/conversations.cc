@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -73,21 +74,29 @@ Status open_conversations(ServerParts& parts) {
   return {};
 }
 
-void end_conversations(std::unique_ptr<WorkerPool>& thread, ConversationStore* store) {
+void end_conversations(std::unique_ptr<WorkerPool>& thread, ConversationStore* store, spdlog::logger& log) {
   if (store == nullptr) return thread.reset();
   struct {
     Mutex mutex;
     Condition changed;
     bool has_ended GUARDED_BY(mutex) = false;
   } threads;
-  std::thread watch([&] {
-    MutexLock lock(threads.mutex);
-    if (threads.changed.wait_for(lock, std::chrono::nanoseconds(kStoreStopWait),
-                                 [&]() REQUIRES(threads.mutex) { return threads.has_ended; }))
-      return;
-    lock.unlock();
+  std::thread watch;
+  try {
+    watch = std::thread([&] {
+      MutexLock lock(threads.mutex);
+      if (threads.changed.wait_for(lock, std::chrono::nanoseconds(kStoreStopWait),
+                                   [&]() REQUIRES(threads.mutex) { return threads.has_ended; }))
+        return;
+      lock.unlock();
+      store->abandon();
+    });
+  } catch (const std::system_error& error) {
+    log.warn("no thread to watch the store's last calls, so what waits for it is given up at once: {}",
+             error.what());
     store->abandon();
-  });
+    return thread.reset();
+  }
   thread.reset();
   {
     const MutexLock lock(threads.mutex);

@@ -2,6 +2,8 @@
 // Opens the store of conversations for a server, looks after it while the server runs, and closes it.
 #pragma once
 
+#include <spdlog/logger.h>
+
 #include <memory>
 
 #include "loci/base/status.h"
@@ -21,8 +23,8 @@ Status open_conversations(ServerParts& parts);
 void keep_conversations(ServerParts& parts);
 
 // Ends `thread`, on which the store's calls run. Calls to a database server that does not answer are given up
-// after some seconds. Nobody knows whether their writes took place, so nobody is told that they did. `store`
-// may be null.
-void end_conversations(std::unique_ptr<WorkerPool>& thread, ConversationStore* store);
+// after some seconds, or at once if the system has no thread left to measure them. Nobody knows whether their
+// writes took place, so nobody is told that they did. `store` may be null.
+void end_conversations(std::unique_ptr<WorkerPool>& thread, ConversationStore* store, spdlog::logger& log);
 
 }  // namespace loci

@@ -7,10 +7,10 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <future>
 #include <string_view>
 #include <utility>
 
@@ -27,6 +27,10 @@ sigset_t operator_signals() {
   return set;
 }
 
+volatile std::sig_atomic_t late_exit_code = 0;
+
+void exit_late(int /*signal*/) { std::_Exit(late_exit_code); }
+
 }  // namespace
 
 std::shared_ptr<spdlog::logger> make_logger(LogFormat format, const std::string& level) {
@@ -41,9 +45,19 @@ std::shared_ptr<spdlog::logger> make_logger(LogFormat format, const std::string&
 }
 
 void end_log(int exit_code) {
-  // On a thread of its own: it joins the log's, which may never come back from a write.
-  auto ending = std::async(std::launch::async, [] { spdlog::shutdown(); });
-  if (ending.wait_for(kLogPatience) != std::future_status::ready) std::_Exit(exit_code);
+  // shutdown() joins the log's thread, which may never come back from a write. A signal ends the wait,
+  // because the system may have no other thread for it.
+  late_exit_code = exit_code;
+  struct sigaction late{};
+  late.sa_handler = exit_late;
+  sigaction(SIGALRM, &late, nullptr);
+  sigset_t alarms{};
+  sigemptyset(&alarms);
+  sigaddset(&alarms, SIGALRM);
+  pthread_sigmask(SIG_UNBLOCK, &alarms, nullptr);
+  alarm(static_cast<unsigned>(kLogPatience.count()));
+  spdlog::shutdown();
+  alarm(0);
 }
 
 void raise_descriptor_limit() {

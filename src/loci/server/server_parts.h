@@ -70,7 +70,7 @@ struct ServerParts {
     if (cluster_limits) cluster_limits->stop();  // who waits for it is the network thread's
     workers.reset();
     if (services && services->turn_claims) services->turn_claims->stop();
-    end_conversations(store_thread, store.get());
+    end_conversations(store_thread, store.get(), *log);
     http.reset();
     disk_keeper.reset();
     memory_keeper.reset();

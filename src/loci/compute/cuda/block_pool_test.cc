@@ -5,9 +5,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <latch>
 #include <optional>
 #include <thread>
 
+#include "loci/base/thread_limit_testing.h"
 #include "loci/compute/cuda/block_pool_testing.h"
 
 namespace loci::cuda {
@@ -162,6 +164,29 @@ TEST_F(BlockPoolTest, WhatASlotGetsNextWaitsForKernelsThatReadItsHiddenStates) {
     pool_->projections_done(ticket);
     ASSERT_EQ(std::memcmp(out.data(), rows.data(), rows.size()), 0) << round;
   }
+}
+
+TEST_F(BlockPoolTest, WithoutAThreadToTellWhoAsksWaits) {
+  if (!simulated()) GTEST_SKIP() << "a driver needs the memory that the test withholds";
+  const auto told_on = [&] {
+    std::thread::id thread;
+    std::latch left(1);
+    pool_->after_loads([&](const Status& status) {
+      EXPECT_TRUE(status.ok()) << status.message();
+      thread = std::this_thread::get_id();
+      left.count_down();
+    });
+    left.wait();
+    return thread;
+  };
+  const Bytes slice = random_bytes(slice_bytes());
+  load(SlotId(3), 0, slice);
+  {
+    const ThreadLimit limit(0);
+    EXPECT_EQ(told_on(), std::this_thread::get_id());
+  }
+  EXPECT_EQ(read(SlotId(3), 0), slice);
+  EXPECT_NE(told_on(), std::this_thread::get_id());
 }
 
 TEST_F(BlockPoolTest, ALostDeviceEndsAll) {

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -38,12 +39,27 @@ Ticket CopyStream::copy(std::span<const CopyPiece> pieces, std::initializer_list
 
 void CopyStream::when_done(std::function<void(const Status&)> told) {
   const Ticket last = tickets_.last();
-  {
-    const MutexLock lock(mutex_);
-    calls_.push_back({last, std::move(told)});
-    if (!thread_.joinable()) thread_ = std::thread([this] { tell(); });
+  if (has_thread()) {
+    {
+      const MutexLock lock(mutex_);
+      calls_.push_back({last, std::move(told)});
+    }
+    changed_.notify_all();
+  } else {
+    tickets_.wait(last);
+    told(device_.status());
   }
-  changed_.notify_all();
+}
+
+bool CopyStream::has_thread() {
+  const MutexLock lock(mutex_);
+  if (thread_.joinable()) return true;
+  try {
+    thread_ = std::thread([this] { tell(); });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
 }
 
 void CopyStream::tell() {

@@ -40,7 +40,8 @@ class CopyStream {
   Tickets& tickets() { return tickets_; }
   const Tickets& tickets() const { return tickets_; }
   // Calls `told` once, on this stream's thread, when all tickets that the caller has seen are done, or with
-  // the device's error if it is lost. Calls come in order and must not block.
+  // the device's error if it is lost. Calls come in order and must not block. While the system has no thread
+  // left for this stream, this waits for the tickets and calls `told` before it returns.
   void when_done(std::function<void(const Status&)> told);
 
  private:
@@ -49,7 +50,8 @@ class CopyStream {
     std::function<void(const Status&)> told;
   };
 
-  void tell();  // runs on the thread
+  bool has_thread();  // or gets it; false: the system has none left
+  void tell();        // runs on the thread
 
   const Device& device_;
   const char* const name_;
@@ -64,7 +66,7 @@ class CopyStream {
   Condition changed_;
   std::deque<Call> calls_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
-  std::thread thread_ GUARDED_BY(mutex_);  // starts with the first call of when_done()
+  std::thread thread_ GUARDED_BY(mutex_);  // begins with a call of when_done()
 };
 
 }  // namespace loci::cuda

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes a call that may never return, such as one to a broken disk, on a thread of its own. Nobody waits for
 // it without a bound. A thread that hangs inside the kernel cannot be stopped, so it is abandoned with
-// everything that it uses.
+// everything that it uses. Where the system has no thread left, the call is not made, and its answer says so.
 #pragma once
 
 #include <chrono>
 #include <functional>
 #include <future>
 #include <optional>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "loci/base/clock.h"
+#include "loci/base/status.h"
 
 namespace loci {
 
-// Thread-compatible. The destructor does not wait for the call.
+// Thread-compatible. The destructor does not wait for the call. An Answer can be made of a Status.
 template <typename Answer>
 class Aside {
  public:
@@ -25,7 +28,13 @@ class Aside {
       : until_(std::chrono::steady_clock::now() + std::chrono::nanoseconds(patience)) {
     std::packaged_task<Answer()> task(std::move(call));
     answer_ = task.get_future();
-    std::thread(std::move(task)).detach();
+    try {
+      std::thread(std::move(task)).detach();
+    } catch (const std::system_error& error) {
+      std::promise<Answer> none;
+      answer_ = none.get_future();
+      none.set_value(resource_exhausted(std::string("no thread to do it: ") + error.what()));
+    }
   }
 
   // True: the call has returned, or its time is up. False: `stop`, which is asked every kGlance, returned

@@ -6,4 +6,4 @@ loci_library(profile_file
 loci_library(profile
   SOURCES profile/profile_disk.cc profile/profile_measure.cc profile/profile_rough.cc profile/profile_timing.cc
   DEPENDS loci_profile_file loci_policy loci_compute loci_disk PkgConfig::xxhash nlohmann_json::nlohmann_json fmt::fmt Threads::Threads)
-loci_test(profile_test SOURCES profile/profile_test.cc DEPENDS loci_profile loci_engine loci_model_spec loci_gguf_testing)
+loci_test(profile_test SOURCES profile/aside_test.cc profile/profile_test.cc DEPENDS loci_profile loci_engine loci_model_spec loci_gguf_testing)
