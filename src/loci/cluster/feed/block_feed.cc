@@ -93,26 +93,35 @@ bool BlockFeed::take_step() {
     step_ended_.wait(lock, [this]() REQUIRES(queue_mutex_) { return !takes_step_; });
     if (queue_count_ == 0) return false;
     takes_step_ = true;
-    for (; count < kStep && queue_count_ > 0; ++count, --queue_count_) {
-      step[count] = queue_[queue_begin_];
-      queue_begin_ = (queue_begin_ + 1) % kQueued;
-    }
+    for (; count < std::min(kStep, queue_count_); ++count)
+      step[count] = queue_[(queue_begin_ + count) % kQueued];
   }
-  {
+  std::size_t taken = 0;
+  try {
     const MutexLock lock(mutex_);
-    for (const Change& told : std::span(step).first(count)) {
+    for (; taken < count; ++taken) {
+      const Change& told = step[taken];
       if (told.name == 0)
         chunks_.move({told.block, told.tier});
       else
         chunks_.name(told.name, told.block, told.tenant, told.keep);
     }
+  } catch (...) {
+    end_step(taken);  // without it everybody would wait for this step's end
+    throw;
   }
+  end_step(taken);
+  return true;
+}
+
+void BlockFeed::end_step(std::size_t taken) {
   {
     const MutexLock lock(queue_mutex_);
+    queue_begin_ = (queue_begin_ + taken) % kQueued;
+    queue_count_ -= taken;
     takes_step_ = false;
   }
   step_ended_.notify_all();
-  return true;
 }
 
 // No more than was there, so that it comes to an end however much is told meanwhile.

@@ -77,8 +77,10 @@ class BlockFeed final : public BlockListener {
 
   void tell(std::span<const Change> told) EXCLUDES(queue_mutex_, mutex_);
   void catch_up() EXCLUDES(queue_mutex_, mutex_);
-  // Takes some of the queue in. False: there was nothing.
+  // Takes some of the queue in. False: there was nothing. What is taken in no more, because memory is short,
+  // stays in the queue.
   bool take_step() EXCLUDES(queue_mutex_, mutex_);
+  void end_step(std::size_t taken) EXCLUDES(queue_mutex_);
   FeedCosts costs_now() const EXCLUDES(queue_mutex_);
 
   const BlockFeedOptions options_;

@@ -31,26 +31,39 @@ void PublishedChunks::name(std::uint64_t chunk, const ChainKey& block, std::uint
     unlink(owner, at);
     link_youngest(owner, at);
     if (chunks_[at].block == block || (keep == Keep::kWhatIsThere && tier_of(chunks_[at].block))) return;
-    detach(at);
     make_room_at(block);
+    places_.try_emplace(block);
+    detach(at);
     attach(at, block);
     return;
   }
   make_room_at(block);
   if (chunk_of_.size() >= options_.chunks_max) drop(tenants_.at(tenants_ranks_.rbegin()->second).oldest);
-  std::uint32_t at = static_cast<std::uint32_t>(chunks_.size());
-  if (free_.empty()) {
+  const std::uint32_t at = free_.empty() ? static_cast<std::uint32_t>(chunks_.size()) : free_.back();
+  take_memory_for(name, at, block, tenant);
+  if (free_.empty())
     chunks_.emplace_back();
-  } else {
-    at = free_.back();
+  else
     free_.pop_back();
-  }
   chunks_[at] = Chunk{.name = name, .tenant = tenant, .block = {}, .told = {}};
-  chunk_of_.emplace(name, at);
-  Tenant& owner = tenants_[tenant];
+  Tenant& owner = tenants_.at(tenant);
   link_youngest(owner, at);
   count_tenant(tenant, owner.count, owner.count + 1);
   attach(at, block);
+}
+
+void PublishedChunks::take_memory_for(std::uint64_t name, std::uint32_t at, const ChainKey& block,
+                                      std::uint64_t tenant) {
+  const auto place = places_.try_emplace(block).first;
+  try {
+    if (tenants_.try_emplace(tenant).second) tenants_ranks_.emplace(0, tenant);
+    chunk_of_.emplace(name, at);
+  } catch (...) {
+    if (const auto owner = tenants_.find(tenant); owner != tenants_.end() && owner->second.count == 0)
+      count_tenant(tenant, 0, 0);
+    if (place->second.first == kNone && !place->second.tier) places_.erase(place);
+    throw;
+  }
 }
 
 void PublishedChunks::move(const BlockPlace& moved) {
@@ -82,7 +95,7 @@ void PublishedChunks::make_room_at(const ChainKey& block) {
 }
 
 void PublishedChunks::attach(std::uint32_t at, const ChainKey& block) {
-  Place& place = places_[block];
+  Place& place = places_.at(block);
   Chunk& chunk = chunks_[at];
   chunk.block = block;
   chunk.before = kNone;
@@ -115,12 +128,13 @@ void PublishedChunks::unlink(Tenant& tenant, std::uint32_t at) {
 }
 
 void PublishedChunks::count_tenant(std::uint64_t tenant, std::uint32_t before, std::uint32_t now) {
-  if (before > 0) tenants_ranks_.erase({before, tenant});
+  auto rank = tenants_ranks_.extract({before, tenant});
   if (now == 0) {
     tenants_.erase(tenant);
     return;
   }
-  tenants_ranks_.emplace(now, tenant);
+  rank.value().first = now;
+  tenants_ranks_.insert(std::move(rank));
   tenants_.at(tenant).count = now;
 }
 

@@ -11,6 +11,8 @@
 //   - At most `chunks_max` chunks are published. Beyond, the tenant that has the most of them gives the one
 //     whose prompt came longest ago. So nobody loses a share to a tenant that has more.
 //   - The places of all blocks of the index are known, because texts may come later than their blocks.
+//   - name() and move() take what memory they need first. Without it they throw std::bad_alloc, and can be
+//     called again; name() may have made room by then.
 //
 // Invariants, which check_invariants() tests:
 //   1. The published tier of a chunk is that of its block.
@@ -85,6 +87,8 @@ class PublishedChunks {
     std::uint32_t count = 0;
   };
 
+  // So that the new chunk's name, block and tenant are known; or none of it.
+  void take_memory_for(std::uint64_t name, std::uint32_t at, const ChainKey& block, std::uint64_t tenant);
   void drop(std::uint32_t at);
   void make_room_at(const ChainKey& block);
   void attach(std::uint32_t at, const ChainKey& block);
