@@ -326,7 +326,12 @@ def test_no_store(binary, model):
         expect_error(server.post("/v1/responses", {"input": "x", "store": True}), 400, "store")
         expect_error(server.get("/v1/responses/" + response["id"]), 400, code="store_disabled")
         expect_error(server.post("/v1/conversations", {}), 400, code="store_disabled")
-        expect_error(server.post("/v1/responses", {"input": "x", "previous_response_id": "r"}), 400, code="store_disabled")
+        for field in ("previous_response_id", "conversation"):
+            message = expect_error(server.post("/v1/responses", {"input": "x", field: "r"}), 400, param=field, code="store_disabled")
+            expect("keeps no responses and no conversations" in message and "option store" in message, message)
+        expect_error(server.post("/v1/responses/input_tokens", {"input": "x", "conversation": "r"}), 400, param="conversation", code="store_disabled")
+        message = expect_error(server.post("/v1/responses", {"input": "x", "background": True}), 400, "background")
+        expect("this server keeps no responses" in message, message)
 
 
 # --- conversations ---

@@ -313,7 +313,7 @@ async function beginsAnewWhereTheStoreIsGone() {
   meddle = (path, options, go) => {
     if (path.startsWith("/v1/conversations")) return refusal(400, { message: "no", code: "store_disabled" });
     const isOfStore = JSON.parse(options.body ?? "{}").conversation !== undefined;
-    return isOfStore ? refusal(400, { message: "conversation: is only allowed where store is true", code: null, param: "conversation" }) : go();
+    return isOfStore ? refusal(400, { message: "conversation: this server keeps no responses and no conversations", code: "store_disabled", param: "conversation" }) : go();
   };
   await ask("What is my name?");
   await until("it notices", () => at("state").textContent === "The server does not keep conversations any more.");

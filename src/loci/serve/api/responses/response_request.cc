@@ -135,11 +135,19 @@ class Parser {
     reader_.boolean("store", out_.store);
     if (out_.store && !can_store_) {
       reader_.fail(unimplemented(
-          "this server keeps no conversations (it runs without a store); set it to false", "store"));
+          "this server keeps no conversations (it runs without a store: option store); set it to false",
+          "store"));
+    }
+    if (out_.background && !can_store_) {
+      reader_.fail(unimplemented(
+          "this server keeps no responses, and makes none that nobody waits for (it runs without a store: "
+          "option store)",
+          "background"));
     }
     if (out_.background && !out_.store)
       reader_.fail("background", "is only allowed where store is true: its outcome is read from there");
-    if (!out_.conversation.empty() && !out_.store)
+    // (Without a store there is nothing to go on from: whoever looks for it says so.)
+    if (!out_.conversation.empty() && can_store_ && !out_.store)
       reader_.fail("conversation", "is only allowed where store is true: the turn becomes part of it");
     out_.echo["background"] = out_.background;
     out_.echo["store"] = out_.store;

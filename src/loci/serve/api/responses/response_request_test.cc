@@ -64,11 +64,13 @@ TEST(ResponseRequest, StoreFollowsTheServer) {
   EXPECT_FALSE(accepted({{"store", false}}).store);
   refused({{"store", true}}, "store", "without a store", false);
   refused({{"store", "yes"}}, "store", "true or false");
-  refused({{"background", true}}, "background", "store", false);
+  refused({{"background", true}}, "background", "this server keeps no responses", false);
   refused({{"background", true}, {"store", false}}, "background",
           "is only allowed where store is true: its outcome is read from there");
   refused({{"conversation", "conv_1"}, {"store", false}}, "conversation",
           "is only allowed where store is true: the turn becomes part of it");
+  // What a server without a store says: load_history's callers.
+  EXPECT_EQ(accepted({{"conversation", "conv_1"}}, false).conversation, "conv_1");
   EXPECT_TRUE(accepted({{"background", true}}).background);
 }
 

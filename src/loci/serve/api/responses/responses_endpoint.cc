@@ -128,7 +128,8 @@ asio::awaitable<ResponsesApi::Turn> ResponsesApi::prepare(Call& call, ResponseRe
 asio::awaitable<std::variant<ResponseHistory, ApiError>> ResponsesApi::load(
     const Call& call, const ResponseRequest& request, const std::optional<std::string>& made) {
   if (request.conversation.empty() && request.previous_response_id.empty()) co_return ResponseHistory();
-  if (services_.store == nullptr) co_return no_store_error();
+  if (services_.store == nullptr)
+    co_return no_store_error(request.conversation.empty() ? "previous_response_id" : "conversation");
   const std::uint64_t bytes_max =
       history_bytes_max(services_.options.body_bytes_max, services_.served.load()->context_tokens);
   const std::string tenant = call.tenant->id;

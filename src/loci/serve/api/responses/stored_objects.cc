@@ -130,9 +130,15 @@ ApiError conversation_locked(std::string_view field, std::string_view message) {
   return busy;
 }
 
-ApiError no_store_error() {
-  return http_error(400, "this server keeps no responses and no conversations: it runs without a store",
-                    "store_disabled");
+ApiError no_store_error(std::string_view field) {
+  const std::string prefix = field.empty() ? std::string() : fmt::format("{}: ", field);
+  ApiError error = http_error(400,
+                              prefix +
+                                  "this server keeps no responses and no conversations: it runs without "
+                                  "a store (option store)",
+                              "store_disabled");
+  error.param = field;
+  return error;
 }
 
 // --- responses ---

@@ -40,8 +40,8 @@ ApiError no_such(std::string_view kind, std::string_view id);
 ApiError store_error(const Status& status, std::string_view kind, std::string_view id);
 // 409: a turn of the conversation is being made. `field` may be empty.
 ApiError conversation_locked(std::string_view field, std::string_view message);
-// 400: the request needs a store, and the server has none.
-ApiError no_store_error();
+// 400: the request, or what its `field` names, needs a store, and the server has none.
+ApiError no_store_error(std::string_view field = {});
 
 // --- responses ---
 
