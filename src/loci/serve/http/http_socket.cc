@@ -49,11 +49,7 @@ asio::awaitable<error_code> HttpSocket::handshake_as_client(const std::string& h
   co_return error;
 }
 
-std::string HttpSocket::distrust() {
-  if (!tls_) return {};
-  const long result = SSL_get_verify_result(tls_->native_handle());
-  return result == X509_V_OK ? std::string() : X509_verify_cert_error_string(result);
-}
+long HttpSocket::distrust() { return tls_ ? SSL_get_verify_result(tls_->native_handle()) : X509_V_OK; }
 
 asio::awaitable<void> HttpSocket::end_sending() {
   if (std::exchange(has_ended_, true)) co_return;
@@ -64,17 +60,22 @@ asio::awaitable<void> HttpSocket::end_sending() {
 
 namespace {
 
+// What helps where a certificate is not trusted.
+const char* remedy(long distrust) {
+  switch (distrust) {
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+    case X509_V_ERR_CERT_NOT_YET_VALID: return "it needs one that is valid by this machine's clock";
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+    case X509_V_ERR_IP_ADDRESS_MISMATCH: return "it needs one for the name by which it is called";
+    default: return "the option tls_ca names an authority that is";
+  }
+}
+
 // Of a handshake.
 Status tls_failure(HttpSocket& socket, const std::string& host, const error_code& error) {
-  if (const std::string why = socket.distrust(); !why.empty()) {
-    // Another authority would help only where there is none that is trusted.
-    const bool is_its_own_fault = why.find("expired") != why.npos || why.find("not yet valid") != why.npos ||
-                                  why.find("mismatch") != why.npos;
-    return invalid_argument(
-        fmt::format("the certificate of {} is not trusted ({}); {}", host, why,
-                    is_its_own_fault ? "it needs another certificate, for the name by which it is called"
-                                     : "the option tls_ca names an authority that is"));
-  }
+  if (const long distrust = socket.distrust(); distrust != X509_V_OK)
+    return invalid_argument(fmt::format("the certificate of {} is not trusted ({}); {}", host,
+                                        X509_verify_cert_error_string(distrust), remedy(distrust)));
   const bool is_of_tls = error.category() == asio::error::get_ssl_category();
   return {is_of_tls ? StatusCode::kInvalidArgument : StatusCode::kUnavailable,
           fmt::format("no TLS with {}: {}", host, error.message())};

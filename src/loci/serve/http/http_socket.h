@@ -32,8 +32,9 @@ class HttpSocket {
   boost::asio::awaitable<boost::system::error_code> handshake_as_server(std::size_t hello_bytes_max = 0);
   // `host`: a name or an address, which the server's certificate must be for.
   boost::asio::awaitable<boost::system::error_code> handshake_as_client(const std::string& host);
-  // After a failed handshake_as_client(): what is wrong with the server's certificate; empty: nothing.
-  std::string distrust();
+  // After a failed handshake_as_client(): what is wrong with the server's certificate, one of OpenSSL's
+  // X509_V_ERR_...; X509_V_OK: nothing.
+  long distrust();
 
   // As Asio's and Beast's AsyncStream have them.
   template <class Buffers, class Token>

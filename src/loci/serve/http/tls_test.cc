@@ -5,12 +5,16 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
 #include <openssl/ssl.h>
+#include <openssl/x509.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/null_sink.h>
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <boost/asio/co_spawn.hpp>
 #include <boost/asio/connect.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -20,16 +24,20 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "loci/base/eventually_testing.h"
 #include "loci/base/folder_testing.h"
+#include "loci/serve/http/http_socket.h"
 #include "loci/serve/http/server.h"
 #include "loci/serve/http/tls_testing.h"
 #include "loci/serve/telemetry/metrics.h"
@@ -150,7 +158,7 @@ class TlsClient {
 class TlsServerTest : public TlsFilesTest {
  protected:
   void start(const HttpLimits& limits = {}) {
-    files_ = make_certificate(folder_, "first");
+    if (!files_.given()) files_ = make_certificate(folder_, "first");
     server_.emplace(
         HttpServer::Options{.host = "127.0.0.1", .port = 0, .tls = files_, .limits = limits}, clock_,
         metrics_, std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>()));
@@ -197,6 +205,17 @@ class TlsServerTest : public TlsFilesTest {
     ended_ = bytes == 0 || errno == ECONNRESET;
     return got;
   }
+  // What our own client says that calls the server so, and trusts these authorities.
+  std::string distrust(const std::string& host, const std::string& authorities) {
+    asio::io_context io;
+    HttpSocket socket(tcp::socket(io), make_client_tls(authorities).value());
+    const auto endpoints = tcp::resolver(io).resolve("127.0.0.1", std::to_string(server_->port()));
+    std::string said;
+    asio::co_spawn(io, connect_to(socket, host, endpoints),
+                   [&](const std::exception_ptr&, const Status& status) { said = status.message(); });
+    io.run();
+    return said;
+  }
   bool metrics_say(const std::string& line) {
     return metrics_.scrape(std::nullopt, 0).find("\n" + line + "\n") != std::string::npos;
   }
@@ -231,6 +250,45 @@ TEST_F(TlsServerTest, ServesBothVersions) {
   }
   TlsClient old(server_->port(), TLS1_1_VERSION);
   EXPECT_FALSE(old.is_connected());
+}
+
+// The certificate, signed anew by itself, ended a second ago.
+void let_expire(const TlsFiles& files) {
+  std::FILE* file = std::fopen(files.key.c_str(), "r");
+  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
+      PEM_read_PrivateKey(file, nullptr, nullptr, nullptr), EVP_PKEY_free);
+  std::fclose(file);
+  file = std::fopen(files.certificate.c_str(), "r+");
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
+      PEM_read_X509(file, nullptr, nullptr, nullptr), X509_free);
+  X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -3600);
+  X509_gmtime_adj(X509_getm_notAfter(certificate.get()), -1);
+  EXPECT_NE(X509_sign(certificate.get(), key.get(), EVP_sha256()), 0);
+  std::rewind(file);
+  PEM_write_X509(file, certificate.get());
+  EXPECT_EQ(std::fclose(file), 0);
+}
+
+TEST_F(TlsServerTest, AClientSaysWhatHelpsWhereItTrustsNoCertificate) {
+  start();
+  const std::string other = make_certificate(folder_, "other").certificate;
+  EXPECT_EQ(distrust("127.0.0.1", files_.certificate), "");
+  EXPECT_NE(distrust("127.0.0.1", other).find("the option tls_ca names an authority that is"),
+            std::string::npos);
+  for (const char* const name : {"127.0.0.2", "loci.example"}) {
+    const std::string said = distrust(name, files_.certificate);
+    EXPECT_NE(said.find("mismatch); it needs one for the name by which it is called"), std::string::npos)
+        << said;
+  }
+}
+
+TEST_F(TlsServerTest, AClientSaysThatACertificateHasExpired) {
+  files_ = make_certificate(folder_, "old");
+  let_expire(files_);
+  start();
+  const std::string said = distrust("127.0.0.1", files_.certificate);
+  EXPECT_NE(said.find("expired); it needs one that is valid by this machine's clock"), std::string::npos)
+      << said;
 }
 
 // A client must be able to tell a whole reply from one that somebody cut off on the way.
