@@ -7,9 +7,11 @@ import hashlib
 import os
 import pty
 import random
+import socket
 import subprocess
 import tempfile
 import threading
+from types import SimpleNamespace
 
 from live_client import expect, expect_equal, greedy, read_terminal, Server, wait_until
 from pull_server import Registry, Repo
@@ -295,6 +297,23 @@ def test_messages_of_what_is_absent_or_closed(binary):
             home.pull("o/n")
     with Home(binary, registry) as home:  # that is no more
         expect("connect" in home.refused("pull", "o/n"), "no connection")
+
+
+def test_errors_say_what_chose_the_registry(binary):
+    named = "(HF_ENDPOINT names this registry)"
+    with Registry({}) as registry, Home(binary, registry) as home:
+        told = home.refused("pull", "o/n")
+        expect("there is no repository o/n at " + registry.url in told and told.endswith(named), told)
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))  # nobody listens there
+        url = "http://127.0.0.1:%d" % unheard.getsockname()[1]
+        with Home(binary, SimpleNamespace(url=url)) as home:
+            told = home.refused("pull", "o/n")
+            expect(told.startswith(f"loci pull: {url}: ") and told.endswith(named), told)
+    for url in ("huggingface.co", "ftp://huggingface.co", "/"):
+        with Home(binary, SimpleNamespace(url=url)) as home:
+            told = home.refused("pull", "o/n")
+            expect("HF_ENDPOINT: expected a URL of http or https, such as https://huggingface.co, found" in told, told)
 
 
 def test_token_stays_with_its_host(binary):

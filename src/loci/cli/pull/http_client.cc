@@ -53,6 +53,11 @@ std::string trimmed(std::string_view text) {
 
 }  // namespace
 
+bool is_web_url(const std::string& url) {
+  const std::optional<Origin> origin = origin_of(url);
+  return origin && !origin->host.empty();
+}
+
 struct HttpClient::State {
   HubAccess access;
   std::optional<Origin> home;

@@ -17,6 +17,7 @@ namespace loci {
 
 struct HubAccess {
   std::string endpoint;                        // "https://host", without a slash at its end
+  bool is_chosen = false;                      // HF_ENDPOINT names it
   std::string token;                           // empty: none
   Nanos stall_timeout = 30 * kNanosPerSecond;  // without a byte: the connection is given up
 };
@@ -41,6 +42,8 @@ class BodySink {
   virtual Status begin(const HttpReply& head) = 0;
   virtual Status take(std::string_view data) = 0;
 };
+
+bool is_web_url(const std::string& url);
 
 // Keeps its connection for the next request. Thread-compatible: one for each thread.
 class HttpClient {

@@ -57,7 +57,8 @@ Result<HttpReply> get_with_retries(HttpClient& client, const HubAccess& access, 
 
 HubAccess hub_access_of_environment() {
   HubAccess out{.endpoint = variable("HF_ENDPOINT"), .token = variable("HF_TOKEN")};
-  if (out.endpoint.empty()) out.endpoint = "https://huggingface.co";
+  out.is_chosen = !out.endpoint.empty();
+  if (!out.is_chosen) out.endpoint = "https://huggingface.co";
   while (out.endpoint.ends_with('/')) out.endpoint.pop_back();
   return out;
 }
@@ -108,8 +109,10 @@ Status refusal(const HttpReply& reply, const HubAccess& access, const RepoRefere
   return internal_error(fmt::format("the registry answered {} for {}", reply.status, what));
 }
 
-Result<std::vector<RepoFile>> list_repo(HttpClient& client, const HubAccess& access,
-                                        const RepoReference& repo) {
+namespace {
+
+Result<std::vector<RepoFile>> list_pages(HttpClient& client, const HubAccess& access,
+                                         const RepoReference& repo) {
   const std::string first = fmt::format("{}/api/models/{}/tree/{}?recursive=true", access.endpoint, repo.repo,
                                         url_encode(repo.revision, Slashes::kEncode));
   std::vector<RepoFile> out;
@@ -130,6 +133,22 @@ Result<std::vector<RepoFile>> list_repo(HttpClient& client, const HubAccess& acc
     if (cursor.empty()) return out;
   }
   return data_loss(fmt::format("{} has more than {} files", repo.repo, kFilesMax));
+}
+
+}  // namespace
+
+Result<std::vector<RepoFile>> list_repo(HttpClient& client, const HubAccess& access,
+                                        const RepoReference& repo) {
+  if (!is_web_url(access.endpoint)) {
+    return invalid_argument(fmt::format(
+        "HF_ENDPOINT: expected a URL of http or https, such as https://huggingface.co, found \"{}\"",
+        access.endpoint));
+  }
+  Result<std::vector<RepoFile>> files = list_pages(client, access, repo);
+  if (files.ok() || !access.is_chosen) return files;
+  const Status status = files.status();
+  return Status(status.code(), fmt::format("{} (HF_ENDPOINT names this registry)", status.message()),
+                status.field());
 }
 
 }  // namespace loci
