@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <ctime>
+#include <string>
+#include <vector>
+
 namespace loci {
 namespace {
 
@@ -59,6 +63,20 @@ TEST(Router, ErrorsBelowARouteHaveItsStyle) {
     EXPECT_EQ(router.match(http::verb::get, path).error_style, ErrorStyle::kAnthropic) << path;
   for (const char* path : {"/v1/message", "/v1/messages2", "/v1/things/a/b"})
     EXPECT_EQ(router.match(http::verb::get, path).error_style, ErrorStyle::kOpenAi) << path;
+}
+
+// Whoever has no key can send one: it must not take the network thread's time.
+TEST(Router, LooksAtAPathOnlyUpToWhereItDiffers) {
+  const Router router = make_router();
+  const std::string slashes(60'000, '/');
+  const std::clock_t begin = std::clock();
+  for (int i = 0; i < 200; ++i) {
+    EXPECT_TRUE(router.match(http::verb::get, slashes).allowed.empty());
+    EXPECT_TRUE(router.match(http::verb::get, "/v1/things" + slashes).allowed.empty());
+  }
+  EXPECT_LT(std::clock() - begin, CLOCKS_PER_SEC / 2) << "half a second of the processor";
+  EXPECT_EQ(router.match(http::verb::get, "/v1/models/" + slashes).parameters,
+            std::vector<std::string>{slashes});
 }
 
 TEST(Router, GivesParametersDecoded) {

@@ -8,36 +8,36 @@
 namespace loci {
 namespace {
 
-std::vector<std::string_view> segments(std::string_view path) {
-  std::vector<std::string_view> out;
-  while (!path.empty()) {
-    path.remove_prefix(1);  // the slash
-    const std::size_t end = path.find('/');
-    out.push_back(path.substr(0, end));
-    path = end == std::string_view::npos ? std::string_view() : path.substr(end);
-  }
-  return out;
+// "v1" of "/v1/models", of which "/models" is left.
+std::string_view take_segment(std::string_view& path) {
+  path.remove_prefix(1);  // the slash
+  const std::string_view segment = path.substr(0, path.find('/'));
+  path.remove_prefix(segment.size());
+  return segment;
 }
 
 }  // namespace
 
+// Segment by segment, up to the first that differs: a path may be nothing but slashes, and is compared with
+// every pattern.
 std::optional<std::vector<std::string>> parameters_of(std::string_view pattern, std::string_view path) {
-  const std::vector<std::string_view> wanted = segments(pattern);
-  const std::vector<std::string_view> found = segments(path);
-  const bool rest = !wanted.empty() && wanted.back().ends_with("...}");
-  if (rest ? found.size() < wanted.size() : found.size() != wanted.size()) return std::nullopt;
-  std::vector<std::string> out;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (rest && i + 1 == wanted.size()) {
-      if (found.size() == wanted.size() && found[i].empty()) return std::nullopt;
-      out.push_back(percent_decoded(path.substr(static_cast<std::size_t>(found[i].data() - path.data()))));
-    } else if (wanted[i].starts_with('{')) {
-      if (found[i].empty()) return std::nullopt;
-      out.push_back(percent_decoded(found[i]));
-    } else if (wanted[i] != found[i]) {
+  std::vector<std::string_view> found;
+  while (!pattern.empty()) {
+    if (path.empty()) return std::nullopt;
+    const std::string_view wanted = take_segment(pattern);
+    const bool is_rest = pattern.empty() && wanted.ends_with("...}");
+    const std::string_view segment = is_rest ? path.substr(1) : take_segment(path);
+    if (is_rest) path = {};
+    if (wanted.starts_with('{')) {
+      if (segment.empty()) return std::nullopt;
+      found.push_back(segment);
+    } else if (wanted != segment) {
       return std::nullopt;
     }
   }
+  if (!path.empty()) return std::nullopt;
+  std::vector<std::string> out;
+  for (const std::string_view segment : found) out.push_back(percent_decoded(segment));
   return out;
 }
 
