@@ -146,9 +146,10 @@ endfunction()
 # label "fast" (all of them together take about a minute) or "slow", "threads" where it has several, "gpu" where it
 # runs on the simulated one, "published" where it has cases for published vocabularies or templates, "optimised" where
 # it is one of optimised_tests, and "upper" or "lower" as it is one of those tests. One that COMPUTES (what it compares
-# with) is compiled with -O1 under sanitizers.
+# with) is compiled with -O1 under sanitizers. One that others would wait for is SHARDS (1) tests of ctest, which begin first,
+# in a fresh clone too.
 function(loci_test name)
-  cmake_parse_arguments(ARG "SLOW;THREADS;PUBLISHED;COMPUTES" "" "SOURCES;DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "SLOW;THREADS;PUBLISHED;COMPUTES" "SHARDS" "SOURCES;DEPENDS" ${ARGN})
   loci_floors_here(floors)
   # (Where there are no kernels but plain ones, tests of kernels would compare these with themselves.)
   if(NOT LOCI_TESTS OR (LOCI_UPPER_ALONE AND floors STREQUAL lower))
@@ -163,7 +164,6 @@ function(loci_test name)
   else()
     loci_use_precompiled(${name})
   endif()
-  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
   set(kinds)
   set(labels fast)
   if(ARG_SLOW)
@@ -192,8 +192,23 @@ function(loci_test name)
     add_dependencies(optimised_tests ${name})
   endif()
   loci_test_program(${name} ${kinds})
-  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT 900)
-  loci_test_environment(${name})
+  if(NOT ARG_SHARDS)
+    add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+    loci_test_environment(${name})
+    set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT 900)
+    return()
+  endif()
+  math(EXPR last "${ARG_SHARDS} - 1")
+  foreach(shard RANGE ${last})
+    # GoogleTest calls a report as the program is called.
+    add_custom_command(TARGET ${name} POST_BUILD
+      COMMAND ${CMAKE_COMMAND} -E create_symlink ${name} ${name}-${shard} WORKING_DIRECTORY $<TARGET_FILE_DIR:${name}> VERBATIM)
+    add_test(NAME ${name}-${shard} COMMAND $<TARGET_FILE_DIR:${name}>/${name}-${shard} --gtest_brief=1)
+    loci_test_environment(${name}-${shard})
+    set_tests_properties(${name}-${shard} PROPERTIES LABELS "${labels}" TIMEOUT 900 COST 100)
+    set_property(TEST ${name}-${shard} APPEND PROPERTY
+      ENVIRONMENT GTEST_TOTAL_SHARDS=${ARG_SHARDS} GTEST_SHARD_INDEX=${shard})
+  endforeach()
 endfunction()
 
 # loci_strip(PROGRAM): in a release build the program's debug information goes to PROGRAM.debug beside it, where
