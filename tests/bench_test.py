@@ -4,7 +4,6 @@ import http.server
 import json
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 
@@ -255,17 +254,18 @@ def test_waits_while_the_model_loads(binary, model):
     raise AssertionError(f"the server ended at each of ten starts: {process.returncode}")
 
 
-def test_an_interrupt_shows_what_there_is(binary, model):
-    with Server(binary, model, *SMALL) as server, tempfile.NamedTemporaryFile() as file:
+def test_an_interrupt_shows_what_there_is(binary, model, tmp_path):
+    with Server(binary, model, *SMALL) as server:
+        file = tmp_path / "bench.json"
         process = subprocess.Popen([binary, "bench", server.url, "--conversations", "4", "--turns", "30", "--think-time", "2", "--warmup",
-                                    "0", "--max-tokens", "2", "--json", file.name], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                                    "0", "--max-tokens", "2", "--json", str(file)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         # Who sends a conversation's second turn has had the first one's end.
         wait_until(lambda: server.metrics()["loci_time_to_first_token_seconds_count"] > 4, "a second turn")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=120)
         expect_equal(process.returncode, 1, err)
         expect("interrupted" in out and "TTFT" in out, out)
-        expect(json.load(file)["interrupted"], "the JSON says so")
+        expect(json.loads(file.read_text())["interrupted"], "the JSON says so")
 
 
 def interrupted(binary, *arguments, when):
