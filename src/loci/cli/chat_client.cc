@@ -3,25 +3,20 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/awaitable.hpp>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/redirect_error.hpp>
 #include <boost/asio/signal_set.hpp>
-#include <boost/asio/this_coro.hpp>
-#include <boost/asio/use_awaitable.hpp>
 #include <csignal>
 #include <exception>
 #include <nlohmann/json.hpp>
 
 #include "loci/base/json_reader.h"
+#include "loci/cluster/host_lookup.h"
 #include "loci/serve/http/http_call.h"
 #include "loci/serve/wire/api_error.h"
 
 namespace loci {
 namespace asio = boost::asio;
-using asio::ip::tcp;
 using boost::system::error_code;
 
 namespace {
@@ -33,24 +28,6 @@ Status unreachable(const ServerAddress& address, const Status& status) {
   return {StatusCode::kUnavailable,
           fmt::format("no server answers at {}:{} ({}); start one with `loci serve default`", address.host,
                       address.port, status.message())};
-}
-
-// `server_address` and `clock` outlive the call.
-asio::awaitable<HttpAnswer> call_chat(const ServerAddress& server_address, const Clock& clock,
-                                      std::string body, HttpSink sink) {
-  error_code error;
-  tcp::resolver resolver(co_await asio::this_coro::executor);
-  const auto found = co_await resolver.async_resolve(server_address.host, server_address.port,
-                                                     asio::redirect_error(asio::use_awaitable, error));
-  HttpAnswer answer;
-  if (error) {
-    answer.status = Status(StatusCode::kUnavailable, error.message());
-    co_return answer;
-  }
-  const CalledServer server{.address = server_address, .endpoints = found};
-  CallRequest request{
-      .method = boost::beast::http::verb::post, .path = "/v1/chat/completions", .body = std::move(body)};
-  co_return co_await http_call(server, clock, std::move(request), std::move(sink));
 }
 
 Status status_of(const ServerAddress& address, const HttpAnswer& answer, const ChatStream& stream) {
@@ -158,6 +135,7 @@ ChatClient::Outcome ChatClient::chat(const std::string& body, ChatStream& stream
   const Nanos begin = clock.now();
   Outcome outcome;
   HttpAnswer answer;
+  CalledServer server{.address = address_, .endpoints = {}};
   asio::io_context io{1};
   asio::signal_set signals(io, SIGINT);
   signals.async_wait([&](const error_code& error, int) {
@@ -170,12 +148,25 @@ ChatClient::Outcome ChatClient::chat(const std::string& body, ChatStream& stream
     if (!outcome.first_text && !stream.text().empty()) outcome.first_text = now - begin;
     return !stream.done();
   };
-  asio::co_spawn(io, call_chat(address_, clock, body, read),
-                 [&](const std::exception_ptr& failure, HttpAnswer got) {
-                   answer = std::move(got);
-                   if (failure) answer.status = internal_error("the call failed");
-                   signals.cancel();
-                 });
+  const auto end = [&](HttpAnswer got) {
+    answer = std::move(got);
+    signals.cancel();
+  };
+  // An interrupt does not wait for the system's resolver.
+  const HostLookup lookup(io, address_.host, address_.port_number(),
+                          [&](const error_code& error, const HostLookup::Endpoints& found) {
+                            if (error)
+                              return end({.status = Status(StatusCode::kUnavailable, error.message())});
+                            server.endpoints = found;
+                            CallRequest request{.method = boost::beast::http::verb::post,
+                                                .path = "/v1/chat/completions",
+                                                .body = body};
+                            asio::co_spawn(io, http_call(server, clock, std::move(request), read),
+                                           [&](const std::exception_ptr& failure, HttpAnswer got) {
+                                             if (failure) got.status = internal_error("the call failed");
+                                             end(std::move(got));
+                                           });
+                          });
   io.run();
   if (!outcome.interrupted) outcome.status = status_of(address_, answer, stream);
   outcome.duration = clock.now() - begin;

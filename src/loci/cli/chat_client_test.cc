@@ -16,6 +16,8 @@
 #include <utility>
 #include <vector>
 
+#include "loci/serve/http/hanging_resolver_testing.h"
+
 namespace loci {
 namespace {
 
@@ -243,6 +245,16 @@ TEST(ChatClient, AnInterruptEndsTheReplyAndTheConnection) {
   EXPECT_TRUE(outcome.interrupted);
   EXPECT_TRUE(outcome.status.ok()) << outcome.status.to_string();
   EXPECT_EQ(stream.text(), "Hello");
+}
+
+TEST(ChatClient, AnInterruptWaitsForNoResolver) {
+  const ChatClient client({.host = std::string(kHangingName), .port = "80", .key = {}, .tls = {}});
+  ChatStream stream([](std::string_view) {});
+  resolver_may_go_on = false;
+  resolver_raises = SIGINT;
+  EXPECT_TRUE(client.chat("{}", stream).interrupted);
+  EXPECT_FALSE(resolver_may_go_on) << "it waited for the resolver";
+  resolver_may_go_on = true;
 }
 
 }  // namespace

@@ -2,13 +2,10 @@
 // Connections to instances: a name that cannot be resolved, and how much one read of a long body brings.
 #include "loci/cluster/upstream.h"
 
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <malloc.h>
-#include <netdb.h>
 
-#include <atomic>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
 #include <boost/asio/io_context.hpp>
@@ -30,27 +27,7 @@
 #include <vector>
 
 #include "loci/cluster/peers/peer_tls.h"
-
-namespace loci {
-namespace {
-
-constexpr std::string_view kHangingName = "hanging.invalid";
-std::atomic<bool> resolver_may_go_on = false;
-
-}  // namespace
-}  // namespace loci
-
-// In place of the system's, to which it leaves all names but one.
-extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints, addrinfo** found) {
-  if (node == nullptr || node != loci::kHangingName) {
-    static const auto system = reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
-    return system(node, service, hints, found);
-  }
-  for (int i = 0; i < 1'000 && !loci::resolver_may_go_on; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  loci::resolver_may_go_on = true;
-  return EAI_AGAIN;
-}
+#include "loci/serve/http/hanging_resolver_testing.h"
 
 namespace loci {
 namespace {

@@ -6,6 +6,6 @@ loci_library(bench_client
           bench_client/trace_dialogues.cc bench_client/turn_schedule.cc
   DEPENDS loci_cli_parts loci_sim)
 loci_test(bench_client_test
-  SOURCES bench_client/bench_report_test.cc bench_client/bench_svg_test.cc bench_client/dialogue_test.cc bench_client/reply_stream_test.cc
+  SOURCES bench_client/bench_report_test.cc bench_client/bench_run_test.cc bench_client/bench_svg_test.cc bench_client/dialogue_test.cc bench_client/reply_stream_test.cc
           bench_client/objective_test.cc bench_client/samples_test.cc bench_client/trace_dialogues_test.cc bench_client/turn_schedule_test.cc
   DEPENDS loci_bench_client)

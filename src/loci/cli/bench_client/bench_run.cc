@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/cli/bench_client/bench_run.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/io_context.hpp>
@@ -14,6 +16,7 @@
 #include <utility>
 
 #include "loci/base/check.h"
+#include "loci/cluster/host_lookup.h"
 
 namespace loci {
 namespace asio = boost::asio;
@@ -32,6 +35,8 @@ class Run {
   BenchResult run();
 
  private:
+  // Then signals_ is cancelled. An interrupt does not wait for the system's resolver.
+  HostLookup begin_to_prepare(BenchServer& server, Status& outcome);
   asio::awaitable<Status> prepare_one(BenchServer& server);
   Nanos now() const { return clock_.now() - epoch_; }
   void send(std::size_t server, TurnId turn);
@@ -99,21 +104,33 @@ asio::awaitable<Status> Run::prepare_one(BenchServer& server) {
   co_return Status();
 }
 
+HostLookup Run::begin_to_prepare(BenchServer& server, Status& outcome) {
+  const auto end = [this, &outcome](Status status) {
+    outcome = std::move(status);
+    signals_.cancel();
+  };
+  const auto go_on = [this, &server, end](const error_code& error, const HostLookup::Endpoints& found) {
+    if (error)
+      return end(Status(StatusCode::kUnavailable, fmt::format("{}: {}", server.url(), error.message())));
+    server.found(found);
+    asio::co_spawn(io_, prepare_one(server), [end](const std::exception_ptr& failure, Status status) {
+      if (failure) std::rethrow_exception(failure);
+      end(std::move(status));
+    });
+  };
+  return HostLookup(io_, server.address().host, server.address().port_number(), go_on);
+}
+
 Status Run::prepare() {
   error_code ignored;
   signals_.add(SIGINT, ignored);
   for (const std::string& url : options_.urls) {
     LOCI_ASSIGN_OR_RETURN(std::unique_ptr<BenchServer> server,
-                          BenchServer::open(io_, url, options_.request, clock_));
+                          BenchServer::open(url, options_.request, clock_));
     servers_.push_back(std::move(server));  // it outlives what an interrupt leaves of its calls
     Status outcome;
     heed_interrupts();
-    asio::co_spawn(io_, prepare_one(*servers_.back()),
-                   [this, &outcome](const std::exception_ptr& failure, Status status) {
-                     if (failure) std::rethrow_exception(failure);
-                     outcome = std::move(status);
-                     signals_.cancel();
-                   });
+    const HostLookup lookup = begin_to_prepare(*servers_.back(), outcome);
     io_.run();
     io_.restart();
     if (result_.interrupted)

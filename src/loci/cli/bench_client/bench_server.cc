@@ -15,7 +15,6 @@
 
 namespace loci {
 namespace asio = boost::asio;
-using asio::ip::tcp;
 
 namespace {
 
@@ -67,8 +66,8 @@ BenchServer::BenchServer(std::string url, std::string prefix, CalledServer http,
       options_(std::move(options)),
       clock_(clock) {}
 
-Result<std::unique_ptr<BenchServer>> BenchServer::open(asio::io_context& io, const std::string& url,
-                                                       const RequestOptions& options, const Clock& clock) {
+Result<std::unique_ptr<BenchServer>> BenchServer::open(const std::string& url, const RequestOptions& options,
+                                                       const Clock& clock) {
   // A base URL as other clients take it, ".../v1", is one too.
   std::string base = url;
   while (base.ends_with('/')) base.pop_back();
@@ -80,10 +79,7 @@ Result<std::unique_ptr<BenchServer>> BenchServer::open(asio::io_context& io, con
   }
   LOCI_ASSIGN_OR_RETURN(ServerAddress address, parse_server_url(base, options.tls_ca));
   address.key = options.api_key;
-  boost::system::error_code error;
-  CalledServer http{.address = address,
-                    .endpoints = tcp::resolver(io).resolve(address.host, address.port, error)};
-  if (error) return Status(StatusCode::kUnavailable, fmt::format("{}: {}", url, error.message()));
+  CalledServer http{.address = std::move(address), .endpoints = {}};
   return std::unique_ptr<BenchServer>(new BenchServer(url, prefix, std::move(http), options, clock));
 }
 

@@ -4,12 +4,13 @@
 #pragma once
 
 #include <boost/asio/awaitable.hpp>
-#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "loci/base/clock.h"
@@ -52,11 +53,16 @@ struct TurnRecord {
 
 class BenchServer {
  public:
-  // Looks the host's name up. Errors: kInvalidArgument (the URL), kUnavailable.
-  static Result<std::unique_ptr<BenchServer>> open(boost::asio::io_context& io, const std::string& url,
-                                                   const RequestOptions& options, const Clock& clock);
+  using Endpoints = boost::asio::ip::tcp::resolver::results_type;
+
+  // Errors: kInvalidArgument (the URL).
+  static Result<std::unique_ptr<BenchServer>> open(const std::string& url, const RequestOptions& options,
+                                                   const Clock& clock);
 
   const std::string& url() const { return url_; }
+  const ServerAddress& address() const { return http_.address; }
+  // What its host's name was looked up as. Before anything is asked.
+  void found(Endpoints endpoints) { http_.endpoints = std::move(endpoints); }
   const std::string& model() const { return options_.model; }
 
   // Waits while the server loads, at most `patience`, and finds out the model's name.

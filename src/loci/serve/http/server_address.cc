@@ -27,6 +27,12 @@ std::string authority_of(std::string_view host, std::uint16_t port) {
   return authority_of(host, std::to_string(port));
 }
 
+std::uint16_t ServerAddress::port_number() const {
+  std::uint16_t number = 0;
+  std::from_chars(port.data(), port.data() + port.size(), number);
+  return number;
+}
+
 bool is_any_address(std::string_view host) { return host == "0.0.0.0" || host == "::"; }
 
 Result<ServerAddress> parse_server_url(std::string_view url, const std::string& authorities) {

@@ -20,9 +20,11 @@ bool is_any_address(std::string_view host);
 
 struct ServerAddress {
   std::string host;
-  std::string port;
-  std::string key;  // an API key, sent as a bearer; empty: none is sent
-  TlsContext tls;   // null: plain HTTP
+  std::string port;  // a number from 1 to 65535
+  std::string key;   // an API key, sent as a bearer; empty: none is sent
+  TlsContext tls;    // null: plain HTTP
+
+  std::uint16_t port_number() const;
 };
 
 // "http://127.0.0.1:8080", "localhost:9000", "https://chat.example", "http://[::1]"; where no port is given
