@@ -357,7 +357,7 @@ def test_a_row_without_the_secret_is_not_believed(fresh, tmp_path):
 
 def test_a_front_says_where_it_listens(fresh):
     refused = fresh.command("route", "--join", fresh.url, "--cluster-secret", fresh.secret, "--host", "")
-    expect(refused.returncode == 1 and "--host: expected an address" in refused.stderr, refused.stderr)
+    expect(refused.returncode == 2 and "--host: expected an address" in refused.stderr, refused.stderr)
     refused = fresh.command("route", "--join", fresh.url, "--cluster-secret", fresh.secret, "--port", "99999")
     expect(refused.returncode != 0 and "--port" in refused.stderr and "65535" in refused.stderr, refused.stderr)
 

@@ -47,9 +47,9 @@ class Home:
         expect_equal(done.returncode, 0, done.stderr)
         return done.stdout.strip()
 
-    def refused(self, *arguments):
+    def refused(self, *arguments, code=1):
         done = self.run(*arguments)
-        expect_equal(done.returncode, 1, f"{done.stdout} {done.stderr}")
+        expect_equal(done.returncode, code, f"{done.stdout} {done.stderr}")
         return done.stderr.strip().splitlines()[-1]
 
     def everything(self):
@@ -282,10 +282,12 @@ def test_messages_of_what_is_absent_or_closed(binary):
                   gated=["o/gated"]) as registry, Home(binary, registry) as home:
         for arguments, wanted in ((["o/absent"], "is the name right?"), (["o/n@v9"], "no revision v9"),
                                   (["o/n:Q2_K"], "m-Q8_0.gguf"), (["o/none"], "the repo has neither"),
-                                  (["o/gated"], "accept them at"), (["nonsense"], "expected OWNER/NAME"),
-                                  (["o/n", "--stall-timeout", "0"], "--stall-timeout: expected a time above 0, found 0"),
-                                  (["o/n:../x"], "expected a file")):
+                                  (["o/gated"], "accept them at")):
             message = home.refused("pull", *arguments)
+            expect(wanted in message, f"{arguments}: {message}")
+        for arguments, wanted in ((["nonsense"], "expected OWNER/NAME"), (["o/n:../x"], "expected a file"),
+                                  (["o/n", "--stall-timeout", "0"], "--stall-timeout: expected a time above 0, found 0")):
+            message = home.refused("pull", *arguments, code=2)
             expect(wanted in message, f"{arguments}: {message}")
     with Registry({"o/n": gguf_repo()}, token="secret-1") as registry:
         with Home(binary, registry) as home:

@@ -12,6 +12,7 @@
 
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
+#include "loci/cli/option_checks.h"
 #include "loci/cli/status_text.h"
 #include "loci/server/open_members.h"
 
@@ -50,8 +51,6 @@ void print_members(const MemberList& list) {
 }
 
 Status run_cluster(const ClusterFlags& flags) {
-  if (const Status url = check_join_url(flags.join); !url.ok())
-    return invalid_argument(url.message(), "--join");
   LOCI_ASSIGN_OR_RETURN(const std::unique_ptr<MemberTable> table, open_members(flags.join, flags.secret));
   if (flags.drain) {
     const Status asked = table->ask_to_drain(*flags.drain, true);
@@ -96,6 +95,8 @@ void add_cluster_command(CLI::App& app, int& exit_code) {
       ->excludes(drain);
   command->footer("Example:\n  loci cluster --join postgresql://db/loci --cluster-secret cluster.secret");
   command->callback([flags, &exit_code] {
+    if (const Status url = check_join_url(flags->join); !url.ok())
+      refuse_unless_ok(invalid_argument(url.message(), "--join"));
     const Status status = run_cluster(*flags);
     if (status.ok()) return;
     fmt::print(stderr, "loci cluster: {}\n", for_people(status));

@@ -12,6 +12,7 @@
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
+#include "loci/cli/option_checks.h"
 #include "loci/cli/options/disk_flag.h"
 #include "loci/cli/paths.h"
 #include "loci/memory/disk/disk_models.h"
@@ -60,15 +61,19 @@ std::size_t forget_in(const std::string& directory, const ForgetFlags& flags, in
   return models.size();
 }
 
-int run_forget(const ForgetFlags& flags) {
+Result<std::vector<DiskPlace>> directories_of(const ForgetFlags& flags) {
   if (flags.all == !flags.model.empty())
-    return refuse("expected a model's name or --all (see `loci inspect`)");
+    return invalid_argument("expected a model's name or --all (see `loci inspect`)");
   Result<std::vector<DiskPlace>> directories = parse_disk_flags(flags.disks);
-  if (!directories.ok()) return refuse("--disk: " + directories.status().message());
+  if (!directories.ok()) return invalid_argument(directories.status().message(), "--disk");
   if (directories->empty()) directories->push_back({.path = default_state_path()});
+  return directories;
+}
+
+int run_forget(const ForgetFlags& flags, const std::vector<DiskPlace>& directories) {
   std::size_t found = 0;
   int exit_code = 0;
-  for (const DiskPlace& directory : *directories) {
+  for (const DiskPlace& directory : directories) {
     std::error_code error;
     // A name that was misspelt; the default one is made by the first server that keeps state.
     if (!flags.disks.empty() && !std::filesystem::is_directory(directory.path, error)) {
@@ -81,7 +86,7 @@ int run_forget(const ForgetFlags& flags) {
   }
   if (found > 0 || flags.all || exit_code != 0) return exit_code;
   return refuse(fmt::format("{}: no state of a model {} (`loci inspect {}` lists what there is)",
-                            directories->front().path, flags.model, directories->front().path));
+                            directories.front().path, flags.model, directories.front().path));
 }
 
 }  // namespace
@@ -102,7 +107,11 @@ void add_forget_command(CLI::App& app, int& exit_code) {
       "Conversations stay: their state is computed again when they go on.\nExamples:\n  loci forget "
       "default\n  "
       "loci forget --all --disk /mnt/nvme");
-  command->callback([flags, &exit_code] { exit_code = run_forget(*flags); });
+  command->callback([flags, &exit_code] {
+    const Result<std::vector<DiskPlace>> directories = directories_of(*flags);
+    refuse_unless_ok(directories.status());
+    exit_code = run_forget(*flags, *directories);
+  });
 }
 
 }  // namespace loci

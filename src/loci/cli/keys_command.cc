@@ -17,6 +17,7 @@
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
+#include "loci/cli/option_checks.h"
 #include "loci/cli/paths.h"
 #include "loci/cli/status_text.h"
 #include "loci/cluster/cluster_secret.h"
@@ -77,10 +78,13 @@ Status take_back(const KeysFlags& flags) {
           fmt::format("{}; `loci keys remove {}` ends it ({})", why, flags.name, removed.message())};
 }
 
-Status add(const KeysFlags& flags) {
+Status check_names(const KeysFlags& flags) {
   LOCI_RETURN_IF_ERROR(check_name(flags.name, "NAME"));
+  return flags.tenant.empty() ? Status() : check_name(flags.tenant, "--tenant");
+}
+
+Status add(const KeysFlags& flags) {
   const std::string tenant = flags.tenant.empty() ? flags.name : flags.tenant;
-  LOCI_RETURN_IF_ERROR(check_name(tenant, "--tenant"));
   LOCI_ASSIGN_OR_RETURN(const std::string key, make_api_key());
   const KeyEntry entry{.name = flags.name,
                        .tenant = tenant,
@@ -166,7 +170,10 @@ void add_keys_command(CLI::App& app, int& exit_code) {
   adding->add_option("--tenant", flags->tenant, "the tenant that uses the key")->default_str("NAME");
   adding->add_flag("--operator", flags->is_operator, "the key may declare prefixes public (`loci warm`)");
   add_file_flag(*adding, *flags);
-  adding->callback([flags, &exit_code] { exit_code = report_keys(add(*flags)); });
+  adding->callback([flags, &exit_code] {
+    refuse_unless_ok(check_names(*flags));
+    exit_code = report_keys(add(*flags));
+  });
   CLI::App* listing = keys->add_subcommand("list", "show the keys' names and limits");
   add_file_flag(*listing, *flags);
   listing->callback([flags, &exit_code] { exit_code = report_keys(list(*flags)); });

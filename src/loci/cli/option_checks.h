@@ -14,7 +14,16 @@
 #include <type_traits>
 #include <utility>
 
+#include "loci/base/status.h"
+#include "loci/cli/status_text.h"
+
 namespace loci {
+
+// In a command's callback, before anything is begun: what is wrong with its command line beyond what CLI11
+// has seen. The command ends as CLI11 ends it, with exit code 2.
+inline void refuse_unless_ok(const Status& status) {
+  if (!status.ok()) throw CLI::ValidationError(for_people(status));
+}
 
 // From `min` to `max`, as number_option() of `loci serve`. (CLI::Range takes NaN, and writes a double's
 // largest number with all its digits.)

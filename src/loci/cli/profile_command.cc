@@ -16,6 +16,7 @@
 #include "loci/cli/commands.h"
 #include "loci/cli/device_flags.h"
 #include "loci/cli/help.h"
+#include "loci/cli/option_checks.h"
 #include "loci/cli/paths.h"
 #include "loci/cli/profile_svg.h"
 #include "loci/cli/pull/resolve_model.h"
@@ -182,13 +183,9 @@ Status check_output(const std::string& output) {
 int run_profile(ProfileFlags flags) {
   if (flags.disk.empty()) flags.disk = default_profile_folder();
   BlockSizes sizes;
-  const auto fail = [](const Status& status) {
-    fmt::print(stderr, "loci profile: {}\n", for_people(status));
-    return 1;
-  };
   Result<ResultFile> svg = ResultFile::open(flags.svg, "--svg");
-  if (!svg.ok()) return fail(svg.status());
-  if (const Status status = check_output(flags.output); !status.ok()) return fail(status);
+  refuse_unless_ok(svg.status());
+  refuse_unless_ok(check_output(flags.output));
   const Result<CostProfile> profile = measure(flags, sizes);
   Status status = profile.status();
   const std::string path = !flags.output.empty() || !profile.ok()
@@ -196,7 +193,10 @@ int run_profile(ProfileFlags flags) {
                                : profile_path(default_profile_folder(), profile->model_fingerprint);
   if (status.ok()) status = write_profile(path, *profile);
   if (status.ok() && !flags.svg.empty()) status = svg->write(profile_svg(*profile, sizes.kv));
-  if (!status.ok()) return fail(status);
+  if (!status.ok()) {
+    fmt::print(stderr, "loci profile: {}\n", for_people(status));
+    return 1;
+  }
   fmt::print("{}written to {}{}\n", describe(*profile, sizes), path,
              flags.output.empty() ? ", where `loci serve` finds it"
                                   : fmt::format("; use it by `loci serve --profile {}`", path));

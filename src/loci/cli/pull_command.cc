@@ -14,6 +14,7 @@
 #include "loci/base/units.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
+#include "loci/cli/option_checks.h"
 #include "loci/cli/pull/hub.h"
 #include "loci/cli/pull/model_folder.h"
 #include "loci/cli/pull/puller.h"
@@ -27,19 +28,26 @@ int report(const char* command, const Status& status) {
   return 1;
 }
 
-int run_pull(const std::string& text, unsigned connections, const std::string& stall_timeout) {
+RepoReference repo_named(const std::string& text) {
   const Result<RepoReference> repo = parse_repo_reference(text);
-  if (!repo.ok()) return report("pull", repo.status());
+  refuse_unless_ok(repo.status());
+  return *repo;
+}
+
+Nanos stall_timeout_of(const std::string& text) {
+  const Result<Nanos> stall = parse_duration(text, "--stall-timeout");
+  refuse_unless_ok(stall.status());
+  if (*stall <= 0) refuse_unless_ok(invalid_argument("expected a time above 0, found 0", "--stall-timeout"));
+  return *stall;
+}
+
+int run_pull(const RepoReference& repo, unsigned connections, Nanos stall_timeout) {
   PullOptions options{.models = models_folder(),
                       .access = hub_access_of_environment(),
                       .connections = connections,
                       .say = {}};
-  const Result<Nanos> stall = parse_duration(stall_timeout, "--stall-timeout");
-  if (!stall.ok()) return report("pull", stall.status().with_context("--stall-timeout"));
-  if (*stall <= 0)
-    return report("pull", invalid_argument("--stall-timeout: expected a time above 0, found 0"));
-  options.access.stall_timeout = *stall;
-  const Result<std::string> path = pull(*repo, options);
+  options.access.stall_timeout = stall_timeout;
+  const Result<std::string> path = pull(repo, options);
   if (!path.ok()) return report("pull", path.status());
   fmt::print("{}\n", *path);
   return 0;
@@ -98,12 +106,10 @@ int run_list() {
   return 0;
 }
 
-int run_remove(const std::string& text) {
-  const Result<RepoReference> repo = parse_repo_reference(text);
-  if (!repo.ok()) return report("rm", repo.status());
-  const Result<std::uint64_t> bytes = remove_pulled(models_folder(), *repo);
+int run_remove(const RepoReference& repo) {
+  const Result<std::uint64_t> bytes = remove_pulled(models_folder(), repo);
   if (!bytes.ok()) return report("rm", bytes.status());
-  fmt::print("{} removed, {} freed\n", repo->text(), format_bytes(*bytes));
+  fmt::print("{} removed, {} freed\n", repo.text(), format_bytes(*bytes));
   return 0;
 }
 
@@ -133,8 +139,10 @@ void add_pull_commands(CLI::App& app, int& exit_code) {
       "HF_ENDPOINT names the registry. HF_TOKEN is the token for models that are not public. A pull that "
       "was\ninterrupted goes on where it stopped. At its end the path of the model is printed.\nExamples:\n  "
       "loci pull OWNER/NAME-GGUF:Q4_K_M\n  loci pull OWNER/NAME@v1.0\n  loci serve OWNER/NAME");
-  pull_command->callback(
-      [flags, &exit_code] { exit_code = run_pull(flags->model, flags->connections, flags->stall_timeout); });
+  pull_command->callback([flags, &exit_code] {
+    const RepoReference repo = repo_named(flags->model);
+    exit_code = run_pull(repo, flags->connections, stall_timeout_of(flags->stall_timeout));
+  });
 
   CLI::App* list = app.add_subcommand("list", "list the models that are here");
   list->group(kModelsGroup);
@@ -148,7 +156,7 @@ void add_pull_commands(CLI::App& app, int& exit_code) {
       ->add_option("MODEL", *removed, "OWNER/NAME[@REVISION][:FILE or quantisation], as `loci list` shows it")
       ->required();
   remove->footer("Examples:\n  loci rm OWNER/NAME-GGUF:Q4_K_M\n  loci rm OWNER/NAME");
-  remove->callback([removed, &exit_code] { exit_code = run_remove(*removed); });
+  remove->callback([removed, &exit_code] { exit_code = run_remove(repo_named(*removed)); });
 }
 
 }  // namespace loci

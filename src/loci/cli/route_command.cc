@@ -79,6 +79,13 @@ Status take(Result<Parsed> parsed, const char* flag, Value& out) {
   return {};
 }
 
+// What the flags and the environment say.
+struct RouteSetup {
+  FrontOptions front;
+  Nanos drain_timeout = 0;
+  OtelNews news;
+};
+
 Result<FrontOptions> front_options(RouteFlags& flags, Nanos& drain_timeout) {
   FrontOptions out;
   if (const Status url = check_join_url(flags.join); !url.ok())
@@ -117,6 +124,14 @@ Result<FrontOptions> front_options(RouteFlags& flags, Nanos& drain_timeout) {
   return out;
 }
 
+Result<RouteSetup> set_up(RouteFlags& flags) {
+  RouteSetup out;
+  LOCI_ASSIGN_OR_RETURN(out.front, front_options(flags, out.drain_timeout));
+  flags.traces.scheme = flags.http.tls.given() ? "https" : "http";
+  LOCI_ASSIGN_OR_RETURN(out.news, apply_otel_environment(whole_environment(), flags.told, flags.traces));
+  return out;
+}
+
 // The list that it begins with is there before the first request.
 void watch_members(Routing& routing, std::unique_ptr<MemberTable> table) {
   const auto first = std::make_shared<std::promise<void>>();
@@ -133,18 +148,7 @@ void watch_members(Routing& routing, std::unique_ptr<MemberTable> table) {
   told.wait_for(std::chrono::seconds(5));
 }
 
-Status open_front_traces(RouteFlags& flags, Routing& routing) {
-  TracesOptions& traces = flags.traces;
-  traces.scheme = flags.http.tls.given() ? "https" : "http";
-  LOCI_ASSIGN_OR_RETURN(const OtelNews news, apply_otel_environment(whole_environment(), flags.told, traces));
-  for (const std::string& warning : news.warnings) routing.log->warn(warning);
-  for (const std::string& note : news.notes) routing.log->info(note);
-  LOCI_ASSIGN_OR_RETURN(routing.traces, open_traces(traces, routing.clock, routing.log));
-  return {};
-}
-
-Status start(RouteFlags& flags, Routing& routing, Nanos& drain_timeout) {
-  LOCI_ASSIGN_OR_RETURN(FrontOptions options, front_options(flags, drain_timeout));
+Status start(const RouteFlags& flags, FrontOptions options, Routing& routing) {
   LOCI_ASSIGN_OR_RETURN(std::unique_ptr<MemberTable> table, open_members(flags.join, flags.secret));
   LOCI_ASSIGN_OR_RETURN(const ClusterSecret secret, read_cluster_secret(flags.secret));
   options.prompt_key = cluster_prompt_key(secret);
@@ -152,7 +156,7 @@ Status start(RouteFlags& flags, Routing& routing, Nanos& drain_timeout) {
   options.prefill_key = cluster_prefill_key(secret);
   LOCI_ASSIGN_OR_RETURN(TlsContext trusted, make_client_tls(flags.tls_ca));
   LOCI_ASSIGN_OR_RETURN(TlsContext peers, make_peer_client_tls(cluster_peer_key(secret)));
-  LOCI_RETURN_IF_ERROR(open_front_traces(flags, routing));
+  LOCI_ASSIGN_OR_RETURN(routing.traces, open_traces(flags.traces, routing.clock, routing.log));
   routing.workers = std::make_unique<WorkerPool>(2);
   routing.server = std::make_unique<HttpServer>(flags.http, routing.clock, routing.metrics, routing.log);
   routing.front =
@@ -170,14 +174,16 @@ Status start(RouteFlags& flags, Routing& routing, Nanos& drain_timeout) {
   return {};
 }
 
-int run_route(RouteFlags& flags) {
+int run_route(const RouteFlags& flags, const RouteSetup& setup) {
+  const Nanos drain_timeout = setup.drain_timeout;
   raise_descriptor_limit();
   block_operator_signals();
   Routing routing;
   routing.log = make_logger(log_format_of(flags), flags.log_level);
   const OperatorSignals signals(*routing.log);
-  Nanos drain_timeout = 0;
-  if (const Status status = start(flags, routing, drain_timeout); !status.ok()) {
+  for (const std::string& warning : setup.news.warnings) routing.log->warn(warning);
+  for (const std::string& note : setup.news.notes) routing.log->info(note);
+  if (const Status status = start(flags, setup.front, routing); !status.ok()) {
     fmt::print(stderr, "loci route: {}\n", for_people(status));
     return 1;
   }
@@ -299,7 +305,9 @@ void add_route_command(CLI::App& app, int& exit_code) {
   command->footer(
       "Example:\n  loci route --join postgresql://db/loci --cluster-secret cluster.secret --host 0.0.0.0");
   command->callback([flags, &exit_code] {
-    exit_code = run_route(*flags);
+    const Result<RouteSetup> setup = set_up(*flags);
+    refuse_unless_ok(setup.status());
+    exit_code = run_route(*flags, *setup);
     end_log(exit_code);
   });
 }

@@ -15,6 +15,7 @@
 #include "loci/cli/chat_client.h"
 #include "loci/cli/commands.h"
 #include "loci/cli/help.h"
+#include "loci/cli/option_checks.h"
 #include "loci/cli/status_text.h"
 #include "loci/serve/api/loci/warm_prefix.h"
 #include "loci/serve/files/text_file.h"
@@ -34,12 +35,35 @@ struct WarmFlags {
   bool list = false;
 };
 
-Result<nlohmann::json> request_json(const WarmFlags& flags, http::verb method, const std::string& path,
-                                    std::string body) {
-  LOCI_ASSIGN_OR_RETURN(ServerAddress address, parse_server_url(flags.url, flags.tls_ca));
-  if (const char* key = std::getenv("LOCI_OPERATOR_KEY"); key != nullptr) address.key = key;
+// The server, and the prefix's name where one is made public.
+struct WarmTarget {
+  ServerAddress address;
+  std::string name;
+};
+
+Result<WarmTarget> target_of(const WarmFlags& flags) {
+  WarmTarget out;
+  LOCI_ASSIGN_OR_RETURN(out.address, parse_server_url(flags.url, flags.tls_ca));
+  if (const char* key = std::getenv("LOCI_OPERATOR_KEY"); key != nullptr) out.address.key = key;
+  if (flags.list) return out;
+  if (!flags.release.empty()) {
+    LOCI_RETURN_IF_ERROR(check_name(flags.release, "--release"));
+    return out;
+  }
+  if (flags.file.empty()) return invalid_argument("expected a file, --list or --release NAME", "FILE");
+  // What would be warmed for one tenant alone is what its first request does by itself.
+  if (!flags.is_public)
+    return invalid_argument(
+        "expected this flag, by which you say that all tenants may share the prefix; found none", "--public");
+  out.name = flags.name.empty() ? std::filesystem::path(flags.file).stem().string() : flags.name;
+  LOCI_RETURN_IF_ERROR(check_name(out.name, "--name"));
+  return out;
+}
+
+Result<nlohmann::json> request_json(const WarmFlags& flags, const WarmTarget& target, http::verb method,
+                                    const std::string& path, std::string body) {
   const HttpAnswer answer = call_and_wait(
-      address, {.method = method, .path = path, .body = std::move(body), .timeout = kWarmTimeout});
+      target.address, {.method = method, .path = path, .body = std::move(body), .timeout = kWarmTimeout});
   if (!answer.status.ok())
     return Status(answer.status.code(), fmt::format("{}: {}", flags.url, answer.status.message()));
   if (answer.code != 200) return invalid_argument(error_message(answer.code, answer.body));
@@ -53,33 +77,25 @@ std::string describe(const nlohmann::json& prefix) {
                      prefix.value("blocks", 0));
 }
 
-Status run_warm(const WarmFlags& flags) {
+Status run_warm(const WarmFlags& flags, const WarmTarget& target) {
   if (flags.list) {
     LOCI_ASSIGN_OR_RETURN(const nlohmann::json answer,
-                          request_json(flags, http::verb::get, "/v1/loci/warm", ""));
+                          request_json(flags, target, http::verb::get, "/v1/loci/warm", ""));
     for (const nlohmann::json& prefix : answer.value("data", nlohmann::json::array())) {
       fmt::print("{}\n", describe(prefix));
     }
     return {};
   }
   if (!flags.release.empty()) {
-    LOCI_RETURN_IF_ERROR(check_name(flags.release, "--release"));
-    LOCI_ASSIGN_OR_RETURN(const nlohmann::json answer,
-                          request_json(flags, http::verb::delete_, "/v1/loci/warm/" + flags.release, ""));
+    LOCI_ASSIGN_OR_RETURN(const nlohmann::json answer, request_json(flags, target, http::verb::delete_,
+                                                                    "/v1/loci/warm/" + flags.release, ""));
     fmt::print("released {}\n", describe(answer));
     return {};
   }
-  if (flags.file.empty()) return invalid_argument("expected a file, --list or --release NAME", "FILE");
-  // What would be warmed for one tenant alone is what its first request does by itself.
-  if (!flags.is_public)
-    return invalid_argument(
-        "expected this flag, by which you say that all tenants may share the prefix; found none", "--public");
   LOCI_ASSIGN_OR_RETURN(const std::string text, read_text_file(flags.file));
-  const std::string name =
-      flags.name.empty() ? std::filesystem::path(flags.file).stem().string() : flags.name;
-  LOCI_RETURN_IF_ERROR(check_name(name, "--name"));
-  LOCI_ASSIGN_OR_RETURN(const nlohmann::json answer,
-                        request_json(flags, http::verb::post, "/v1/loci/warm", warm_body(name, text)));
+  LOCI_ASSIGN_OR_RETURN(
+      const nlohmann::json answer,
+      request_json(flags, target, http::verb::post, "/v1/loci/warm", warm_body(target.name, text)));
   fmt::print("public: {}\n", describe(answer));
   return {};
 }
@@ -104,7 +120,9 @@ void add_warm_command(CLI::App& app, int& exit_code) {
       "system.txt --public\n  loci warm messages.json --public --name support\n  loci warm --list\n  loci "
       "warm --release support");
   command->callback([flags, &exit_code] {
-    const Status status = run_warm(*flags);
+    const Result<WarmTarget> target = target_of(*flags);
+    refuse_unless_ok(target.status());
+    const Status status = run_warm(*flags, *target);
     if (status.ok()) return;
     fmt::print(stderr, "loci warm: {}\n", for_people(status));
     exit_code = 1;
