@@ -6,106 +6,22 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
-#include <cstdlib>
-#include <cstring>
-#include <future>
 #include <map>
-#include <memory>
-#include <new>
 #include <optional>
 #include <thread>
 #include <vector>
 
 #include "loci/base/random.h"
-
-namespace {
-
-// How many more pieces of memory this thread gets.
-thread_local std::size_t block_feed_test_pieces = SIZE_MAX;
-
-}  // namespace
-
-// All that operator delete below may get: sanitizers have their own of those that are left out.
-void* operator new(std::size_t size, const std::nothrow_t& /*tag*/) noexcept {
-  if (block_feed_test_pieces == 0) return nullptr;
-  --block_feed_test_pieces;
-  return std::malloc(size == 0 ? 1 : size);
-}
-void* operator new(std::size_t size) {
-  if (void* const memory = operator new(size, std::nothrow)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#include "loci/cluster/feed/block_feed_testing.h"
 
 namespace loci {
 namespace {
-
-ChainKey block_key(std::uint64_t number) {
-  ChainKey key;
-  std::memcpy(key.bytes.data(), &number, sizeof number);
-  return key;
-}
 
 std::vector<std::uint64_t> names(std::initializer_list<std::uint64_t> numbers) {
   std::vector<std::uint64_t> out;
   for (const std::uint64_t number : numbers) out.push_back(number * 4);
   return out;
 }
-
-using Held = std::map<std::uint64_t, Tier>;
-
-// Follows a feed as a front does.
-class Reader {
- public:
-  void read(BlockFeed& feed) {
-    for (;;) {
-      const FeedQuestion question{.epoch = epoch_, .after = after_};
-      const FeedChanges changes =
-          read_feed_changes(write_feed_changes(feed.changes(question)), question).value();
-      costs = changes.costs;
-      if (changes.is_gap) {
-        read_pages(feed);
-        continue;
-      }
-      if (changes.changes.empty()) return;
-      after_ = changes.last;
-      for (const FeedEntry& change : changes.changes) take(change);
-    }
-  }
-  // `between`: something happens between two pages.
-  template <class Between>
-  void read_pages(BlockFeed& feed, Between between) {
-    ++snapshots;
-    held.clear();
-    FeedPageQuestion question;
-    do {
-      const FeedPage page = read_feed_page(write_feed_page(feed.page(question)), question).value();
-      if (question.epoch == 0) after_ = page.last;
-      question = {.epoch = page.epoch, .place = page.next};
-      for (const FeedEntry& entry : page.entries) take(entry);
-      between();
-    } while (question.place != 0);
-    epoch_ = question.epoch;
-  }
-  void read_pages(BlockFeed& feed) {
-    read_pages(feed, [] {});
-  }
-
-  Held held;
-  FeedCosts costs;
-  int snapshots = 0;
-
- private:
-  void take(const FeedEntry& entry) {
-    if (entry.tier())
-      held[entry.name()] = *entry.tier();
-    else
-      held.erase(entry.name());
-  }
-  std::uint64_t epoch_ = 0, after_ = 0;
-};
 
 TEST(BlockFeed, AChunkIsWhereTheBlockIsThatEndsAboutThere) {
   BlockFeed feed({.epoch = 9, .block_bytes = 1 << 20});
@@ -378,61 +294,6 @@ TEST(BlockFeed, IsToldWhileItIsAsked) {
   for (std::thread& thread : readers) thread.join();
   for (const Reader& reader : read) EXPECT_EQ(reader.held, expected);
   feed.check_invariants();
-}
-
-// In another thread, because it might wait for ever.
-bool answers(const std::shared_ptr<BlockFeed>& feed) {
-  auto answered = std::make_shared<std::promise<void>>();
-  std::thread([feed, answered] {
-    static_cast<void>(feed->stats());
-    answered->set_value();
-  }).detach();
-  return answered->get_future().wait_for(std::chrono::minutes(1)) == std::future_status::ready;
-}
-
-// Whatever piece of memory is missing: what was told is taken in when there is some again.
-TEST(BlockFeed, WithoutMemoryItLosesNothingAndHoldsUpNobody) {
-  const PublishedChunksOptions chunks{.chunks_max = 12, .of_block_max = 2, .events_kept = 64};
-  const auto feed = std::make_shared<BlockFeed>(BlockFeedOptions{.chunks = chunks});
-  BlockFeed plain({.chunks = chunks});
-  Random random(11);
-  std::size_t refusals = 0;
-  for (std::uint64_t turn = 0; turn < 400; ++turn) {
-    std::vector<std::uint64_t> text;
-    for (std::uint64_t count = 1 + random.below(4); count > 0; --count)
-      text.push_back(4 * (1 + random.below(40)));
-    const std::vector<ChainKey> keys = {block_key(random.below(20)), block_key(20 + random.below(20))};
-    const std::vector<BlockPlace> places = {
-        {block_key(random.below(40)), random.below(2) == 0 ? std::optional(Tier::kHost) : std::nullopt}};
-    for (BlockFeed* const each : {feed.get(), &plain}) {
-      each->prompt(
-          {.chunks = text, .chunk_bytes = 256, .bytes = 256 * text.size(), .ends = {}, .tenant = turn % 7},
-          keys, 64);
-      each->moved(places);
-    }
-    for (std::size_t pieces = 0;; ++pieces) {
-      bool was_refused = false;
-      block_feed_test_pieces = pieces;
-      try {
-        static_cast<void>(feed->stats());
-      } catch (const std::bad_alloc&) {
-        was_refused = true;
-      }
-      block_feed_test_pieces = SIZE_MAX;
-      feed->check_invariants();
-      if (!was_refused) break;
-      ++refusals;
-      if (turn == 0) {
-        ASSERT_TRUE(answers(feed));
-      }
-    }
-  }
-  EXPECT_GT(refusals, 200u);
-  Reader with, without;
-  with.read(*feed);
-  without.read(plain);
-  EXPECT_EQ(with.held, without.held);
-  EXPECT_FALSE(with.held.empty());
 }
 
 // More than a page, of which some goes while it is read.
