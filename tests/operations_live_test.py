@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import struct
 import subprocess
 import tempfile
@@ -186,6 +187,19 @@ def test_refused_requests_say_why_and_polls_are_quiet(binary, model):
         for path in ("/health", "/v1/health", "/live", "/metrics"):
             levels = {line["level"] for line in access_lines(server, path=path, status=200)}
             expect_equal(levels, {"debug"}, f"levels of polls of {path} that went well")
+
+
+def test_lines_are_short_whatever_is_asked_for(binary, model):
+    """Whoever has no key could fill the log's disk with one line of 200 KB for each request."""
+    with Server(binary, model, *SMALL) as server:
+        for method, path in (("GET", "/" + "a" * 60_000), ("GET", "/v1/\xff" + "\xff" * 30_000), ("A" * 60_000, "/v1/models")):
+            connection = socket.create_connection(("127.0.0.1", server.port), timeout=120)
+            with connection:
+                connection.sendall(f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode("latin-1"))
+                expect(b" 40" in read_all(connection)[:13], "it is refused")
+        wait_until(lambda: server.log_text().count(" access ") == 3, "a line of access for each")
+        longest = max(len(line) for line in server.log_text().splitlines())
+        expect(longest < 8_000, f"a line of the log has {longest} bytes")
 
 
 # --- a core that stands still ---

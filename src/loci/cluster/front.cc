@@ -16,6 +16,7 @@
 #include "loci/serve/http/page_guard.h"
 #include "loci/serve/page/page.h"
 #include "loci/serve/telemetry/log_line.h"
+#include "loci/serve/wire/json_parse.h"
 #include "loci/serve/wire/route_error.h"
 #include "loci/serve/wire/sse.h"
 
@@ -26,6 +27,7 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr std::size_t kReadHereMax = 32 << 10;  // larger bodies are read by a worker
+constexpr std::size_t kShownPathMax = 500;      // bytes, in the log
 
 std::uint64_t random_seed() {
   std::random_device random;
@@ -238,7 +240,8 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange, Traced* traced) {
   }
   if (!options_.access_log) co_return;
   LogLine line("routed");
-  line.text("request_id", exchange.request_id()).text("path", path).count("status", exchange.status());
+  line.text("request_id", exchange.request_id()).text("path", utf8_prefix(path, kShownPathMax));
+  line.count("status", exchange.status());
   line.text("member", request.member).count("tries", static_cast<std::int64_t>(request.tried.size()));
   line.duration("duration", clock_.now() - request.begun_at);
   if (request.prompt.is_generated) line.text("why", routed_why_name(request.why));

@@ -100,7 +100,7 @@ asio::awaitable<void> Api::handle(Exchange& exchange) {
     log(*services_.log, spdlog::level::err,
         LogLine("request failed")
             .text("request_id", exchange.request_id())
-            .text("path", exchange.path())
+            .text("path", utf8_prefix(exchange.path(), 500))
             .text("error", failed));
     // Once an answer has begun, all that is left is to end the connection.
     if (exchange.status() == 0)

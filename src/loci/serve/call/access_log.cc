@@ -9,6 +9,9 @@
 namespace loci {
 namespace {
 
+// Of a text that a client chose: it may fill a header, and a line of the log is for people.
+constexpr std::size_t kShownBytesMax = 500;
+
 // Every source; of the reasons for computing those that there are.
 void add_sources(LogLine& line, const ContextSources& sources) {
   line.count("device_tokens", sources.device)
@@ -54,8 +57,8 @@ void add_generation(LogLine& line, const GenerationSummary& summary) {
 void add_refusal(LogLine& line, const ApiError& error) {
   line.text("error", error.code.empty() ? error.type : error.code);
   if (!error.param.empty()) line.text("field", utf8_prefix(error.param, 200));
-  line.text("reason",
-            utf8_prefix(error.operator_message.empty() ? error.message : error.operator_message, 500));
+  line.text("reason", utf8_prefix(error.operator_message.empty() ? error.message : error.operator_message,
+                                  kShownBytesMax));
 }
 
 }  // namespace
@@ -64,8 +67,8 @@ LogLine access_line(const Call& call, Nanos duration) {
   LogLine line("access");
   line.text("request_id", call.exchange.request_id());
   if (call.tenant) line.text("tenant", call.tenant->id);
-  line.text("method", call.exchange.request().method_text)
-      .text("path", call.exchange.path())
+  line.text("method", utf8_prefix(call.exchange.request().method_text, kShownBytesMax))
+      .text("path", utf8_prefix(call.exchange.path(), kShownBytesMax))
       .count("status", call.exchange.status());
   if (call.refusal) add_refusal(line, *call.refusal);
   if (call.generation) add_generation(line, *call.generation);

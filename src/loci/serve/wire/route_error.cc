@@ -15,8 +15,8 @@ ApiError no_endpoint_error(std::string_view path, std::string_view hint) {
 ApiError wrong_method_error(std::string_view path, std::string_view allowed, std::string_view method,
                             std::string_view hint) {
   return http_error(405,
-                    fmt::format("expected a method that {} takes ({}); got {}{}{}", path, allowed, method,
-                                hint.empty() ? "" : "; ", hint),
+                    fmt::format("expected a method that {} takes ({}); got {}{}{}", path, allowed,
+                                utf8_prefix(method, 100), hint.empty() ? "" : "; ", hint),
                     "method_not_allowed");
 }
 
