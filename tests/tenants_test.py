@@ -18,7 +18,7 @@ import time
 
 import pytest
 
-from live_client import expect, Keys, Server, wait_until
+from live_client import expect, expect_equal, Keys, Server, wait_until
 
 pytestmark = pytest.mark.serve(model="tiny")
 ALPHA = 0.01
@@ -104,6 +104,44 @@ def test_keys(binary, model):
         keys.append("[limits\n")
         wait_until(lambda: "stay as they were" in server.log_text(), "the broken file is read")
         expect(ask(server, bob, [50]).status == 200, "a broken file changes nothing")
+
+
+def stranger(server, request, source="127.0.0.1"):
+    """A connection with a request of somebody who has no key, and reads nothing."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(20)
+    connection.bind((source, 0))
+    connection.connect(("127.0.0.1", server.port))
+    try:
+        connection.sendall(request)
+    except OSError:  # the server wants no more of it
+        pass
+    return connection
+
+
+def test_strangers_take_no_places(binary, model):
+    """What needs no key, asked for by somebody who reads no answer or sends a body that nobody wants."""
+    keys, places = Keys(binary), 16
+    alice = keys.add("alice")
+    with Server(binary, model, "--api-keys", keys.path, "--device-memory", "16MiB", "--max-connections", str(places),
+                "--max-bodies", "32MiB") as server:
+        ask(server, alice, [50])
+        open_to_all = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n" * 200
+        half_sent = b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{"
+        refused = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 9000000\r\n\r\n{"
+        for request in (open_to_all, half_sent, refused):
+            strangers = [stranger(server, request) for _ in range(places + 4)]
+            statuses = {ask(server, alice, [50]).status for _ in range(25)}
+            expect_equal(statuses, {200}, f"answers beside strangers who sent {request[:60]}")
+            for connection in strangers:
+                connection.close()
+        large = b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n" + b"x" * 7_900_000
+        strangers = [stranger(server, large, f"127.0.0.{address}") for address in range(2, 8)]
+        reply = ask(server, alice, "x" * 3_000_000)
+        expect_equal(reply.json["error"]["code"], "context_length_exceeded", "a large body beside theirs")
+        for connection in strangers:
+            connection.close()
 
 
 def test_open_servers(binary, model, monkeypatch):

@@ -151,6 +151,7 @@ asio::awaitable<void> Front::look_after(std::shared_ptr<Instance> instance) {
 
 asio::awaitable<void> Front::handle(Exchange& exchange) {
   std::string failed;
+  exchange.give_way();
   try {
     const std::string_view path = exchange.path();
     const http::verb method = exchange.request().method;
@@ -208,6 +209,8 @@ asio::awaitable<void> Front::pass_on(Exchange& exchange, Traced* traced) {
     co_await refuse(exchange, routed_api(path), *std::move(unread));
     co_return;
   }
+  // Who has no key is told so by an instance, soon.
+  exchange.keep_place();
   if (path == "/v1/models" && exchange.request().method == http::verb::get) {
     co_await answer_models(exchange);
     co_return;

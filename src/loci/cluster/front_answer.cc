@@ -62,6 +62,7 @@ asio::awaitable<Front::Outcome> Front::answer_whole(Request& request, Instance& 
   request.exchange.drop_body();  // it is never sent again
   if (response.status < 300) learn(request, instance, response.body);
   ++counts_.answered;
+  if (response.status == 401) request.exchange.give_way();
   co_await request.exchange.respond(std::move(response));
   co_return Outcome::kAnswered;
 }

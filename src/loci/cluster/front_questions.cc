@@ -132,6 +132,7 @@ asio::awaitable<void> Front::answer_models(Exchange& exchange) {
     co_return;
   }
   HttpResponse response = models.take();
+  if (response.status == 401) exchange.give_way();
   co_await exchange.respond(std::move(response));
 }
 

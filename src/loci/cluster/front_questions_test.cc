@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "loci/cluster/front_testing.h"
 
@@ -201,6 +203,25 @@ TEST_F(FrontQuestionsTest, WhoCannotBeReachedIsLeftAloneForLongerEachTime) {
   EXPECT_EQ(metric("loci_front_retries_total"), 23);
   EXPECT_EQ(tries(2'031), 23) << "32 seconds at most";
   EXPECT_EQ(tries(2'033), 24);
+}
+
+// A small body is read of everybody, as an instance is to judge its key.
+TEST_F(FrontQuestionsTest, WhoSendsABodySlowlyKeepsNobodyOut) {
+  FakeInstance instance([](const std::string&) { return whole("{}"); });
+  update({instance.member(id_of(1))});
+  asio::io_context io;
+  std::vector<tcp::socket> strangers;
+  for (std::size_t i = 0; i < kConnectionsMax; ++i) {
+    tcp::socket& one = strangers.emplace_back(io);
+    one.connect({asio::ip::make_address("127.0.0.1"), server_->port()});
+    const std::string head =
+        "POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n";
+    asio::write(one, asio::buffer(head));
+    std::string goes_on;
+    asio::read_until(one, asio::dynamic_buffer(goes_on), "100 Continue\r\n\r\n");
+  }
+  const std::string answer = post("/v1/completions", kChat);
+  EXPECT_TRUE(answer.ends_with("\r\n\r\n{}")) << answer;
 }
 
 }  // namespace

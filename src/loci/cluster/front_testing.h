@@ -163,12 +163,16 @@ class StoppedClock final : public Clock {
 
 class FrontTest : public testing::Test {
  protected:
+  static constexpr std::size_t kConnectionsMax = 64;
+
   explicit FrontTest(RoutingPolicy policy = RoutingPolicy::kLeastLoad,
                      Nanos quiet_limit = FrontOptions().quiet_limit)
       : log_(std::make_shared<spdlog::logger>("test", std::make_shared<spdlog::sinks::null_sink_mt>())),
         server_(std::make_unique<HttpServer>(
-            HttpServer::Options{
-                .host = "127.0.0.1", .port = 0, .tls = {}, .limits = {.bodies_bytes_max = 1 << 20}},
+            HttpServer::Options{.host = "127.0.0.1",
+                                .port = 0,
+                                .tls = {},
+                                .limits = {.bodies_bytes_max = 1 << 20, .connections_max = kConnectionsMax}},
             clock_, metrics_, log_)),
         front_({.instances = {.policy = policy},
                 .connect_timeout = 60 * kNanosPerSecond,

@@ -134,6 +134,7 @@ void Api::add_common_headers(Exchange& exchange) const {
 
 asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
   Exchange& exchange = call.exchange;
+  exchange.give_way();
   if (!services_.tenants.has_keys()) {
     if (std::optional<ApiError> error = services_.options.pages.check(exchange.request())) {
       co_await call.fail(*std::move(error));
@@ -156,7 +157,9 @@ asio::awaitable<void> Api::dispatch(Call& call, const Router::Match& match) {
       co_await call.fail(*std::move(error));
       co_return;
     }
-    std::optional<ApiError> unread = co_await exchange.read_body();
+    // What is open to all takes no body: those of strangers must not fill the room of all bodies.
+    std::optional<ApiError> unread;
+    if (match.route->access != Access::kOpen) unread = co_await exchange.read_body();
     if (unread) {
       co_await call.fail(*std::move(unread));
       co_return;
@@ -175,6 +178,7 @@ asio::awaitable<std::optional<ApiError>> Api::check_caller(Call& call, const Rou
     auto tenant = services_.tenants.authenticate(call.exchange.request());
     if (auto* error = std::get_if<ApiError>(&tenant)) co_return std::move(*error);
     call.tenant = std::get<std::shared_ptr<const Tenant>>(std::move(tenant));
+    call.exchange.keep_place();
     // (Without keys all clients are one tenant, and their addresses tell them apart.)
     if (services_.tenants.has_keys()) call.exchange.charge_to("tenant " + call.tenant->id);
   }

@@ -55,21 +55,6 @@ HttpRequest request_of(const http::request<http::string_body>& message) {
   return out;
 }
 
-// A connection's place among those that wait, as long as this lives.
-class WaitingPlace {
- public:
-  WaitingPlace(ConnectionContext& context, Connection* connection)
-      : list_(context.waiting), at_(list_.insert(list_.end(), connection)) {}
-  ~WaitingPlace() { list_.erase(at_); }
-  WaitingPlace(const WaitingPlace&) = delete;
-  WaitingPlace& operator=(const WaitingPlace&) = delete;
-  void begin_again() { list_.splice(list_.end(), list_, at_); }
-
- private:
-  std::list<Connection*>& list_;
-  std::list<Connection*>::iterator at_;
-};
-
 ApiError bad_http(const std::string& why) {
   return http_error(400, "this is not a valid HTTP request: " + why, "bad_http");
 }
@@ -200,6 +185,7 @@ asio::awaitable<void> Connection::run() {
     Exchange exchange(*this, request_of(parser_->get()), context_.clock.now());
     co_await context_.handler(exchange);
     co_await exchange.unwatch();
+    waits_.emplace(context_, this);  // whoever has its answer
     body_charge_.release();
     if (gone_ || timed_out_ || exchange.status() == 0) break;
     if (!parser_->is_done() && !co_await skip_body()) break;
@@ -207,15 +193,15 @@ asio::awaitable<void> Connection::run() {
   }
   if (!gone_ && !timed_out_) co_await end_sending();
   close_now();
+  waits_.reset();
 }
 
 asio::awaitable<bool> Connection::accept_tls() {
   set_deadline(context_.limits.header_timeout);
   std::shared_ptr<void> greeted;
-  std::optional<WaitingPlace> waits;
   const std::size_t most = context_.limits.greetings_max;
   if (most == 0) {
-    waits.emplace(context_, this);
+    waits_.emplace(context_, this);
   } else {
     // Until it is greeted, or gone: also while it is told that it spoke plain HTTP.
     context_.greeting.push_back(this);
@@ -260,13 +246,14 @@ bool ConnectionContext::make_room() {
 // What has arrived and is not read yet may be its request.
 bool Connection::may_be_closed() {
   error_code error;
-  return !closing_ && socket_.tcp().available(error) == 0;
+  return !closing_ && (gives_way_ || socket_.tcp().available(error) == 0);
 }
 
 asio::awaitable<bool> Connection::read_header(bool first) {
   error_code error;
   // Until the whole header is there: who stops in the middle of it waits like who says nothing.
-  std::optional<WaitingPlace> waits(std::in_place, context_, this);
+  waits_.emplace(context_, this);
+  gives_way_ = false;
   if (!begins_request(buffer_)) {
     idle_ = true;
     set_deadline(first ? context_.limits.header_timeout : context_.limits.idle_timeout);
@@ -276,7 +263,7 @@ asio::awaitable<bool> Connection::read_header(bool first) {
       if (error) co_return false;
       buffer_.commit(bytes);
     } while (!begins_request(buffer_));
-    waits->begin_again();
+    waits_->begin_again();
   }
   idle_ = false;
   body_ = BodyState::kUnread;
@@ -286,7 +273,6 @@ asio::awaitable<bool> Connection::read_header(bool first) {
   set_deadline(context_.limits.header_timeout);
   co_await http::async_read_header(socket_, buffer_, *parser_,
                                    asio::redirect_error(asio::use_awaitable, error));
-  waits.reset();
   if (!socket_.tcp().is_open()) co_return false;  // closed for another one as this one's last bytes came
   keep_alive_ = !error;
   if (!error) timed_out_ = false;  // it came at the last moment
@@ -301,7 +287,12 @@ asio::awaitable<bool> Connection::read_header(bool first) {
     if (!refused) refused = host_error(parser_->get());
     if (!refused) refused = target_error(parser_->get());
   }
-  if (refused) co_await refuse(*std::move(refused));
+  if (refused) {
+    gives_way_ = true;
+    co_await refuse(*std::move(refused));
+  } else {
+    waits_.reset();
+  }
   co_return !error && !refused;
 }
 
@@ -428,6 +419,7 @@ asio::awaitable<bool> Connection::skip_body() {
 // the rest is read and dropped for a while.
 asio::awaitable<void> Connection::linger() {
   error_code error;
+  gives_way_ = true;
   co_await end_sending();
   buffer_.consume(buffer_.size());
   for (std::size_t dropped = 0; !error && dropped < kLingerBytes;) {
@@ -537,6 +529,16 @@ asio::awaitable<std::optional<ApiError>> Exchange::read_body() {
   connection_.socket_.rest();  // a large body has made TLS's buffer large, and the reply may take long
   received_at_ = connection_.context_.clock.now();
   co_return error;
+}
+
+void Exchange::give_way() {
+  connection_.waits_.emplace(connection_.context_, &connection_);
+  connection_.gives_way_ = true;
+}
+
+void Exchange::keep_place() {
+  connection_.waits_.reset();
+  connection_.gives_way_ = false;
 }
 
 void Exchange::drop_body() {

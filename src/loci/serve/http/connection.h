@@ -45,13 +45,28 @@ struct ConnectionContext {
   // In their TLS handshake, the oldest first, where HttpLimits::greetings_max bounds them.
   std::deque<Connection*> greeting{};
   // Without a request, the one that has waited longest for it first; those in their TLS handshake too, where
-  // nothing bounds these.
+  // nothing bounds these, and those whose request gives way (Exchange::give_way()) or has been answered.
   std::list<Connection*> waiting{};
   std::uint32_t refusals_held = 0;  // hold_refusal()
 
-  // Closes the connection that has waited longest for a request. False: all have requests, or at least those
-  // few that are looked at. O(1), though it looks into sockets.
+  // Closes the connection that has waited longest. False: all have requests, or at least those few that are
+  // looked at. O(1), though it looks into sockets.
   bool make_room();
+};
+
+// A connection's place among those that wait, as long as this lives.
+class WaitingPlace {
+ public:
+  WaitingPlace(ConnectionContext& context, Connection* connection)
+      : list_(context.waiting), at_(list_.insert(list_.end(), connection)) {}
+  ~WaitingPlace() { list_.erase(at_); }
+  WaitingPlace(const WaitingPlace&) = delete;
+  WaitingPlace& operator=(const WaitingPlace&) = delete;
+  void begin_again() { list_.splice(list_.end(), list_, at_); }
+
+ private:
+  std::list<Connection*>& list_;
+  std::list<Connection*>::iterator at_;
 };
 
 class Connection : public std::enable_shared_from_this<Connection> {
@@ -64,8 +79,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Ends the connection: at once, or after the answer that is being written.
   void close_now();
   void close_when_idle();
-  // Nothing of a request has come, or a part of its header that was read and is waited behind; and it is not
-  // closed already.
+  // Nothing of a request has come, or a part of its header that was read and is waited behind, or its request
+  // gives way; and it is not closed already.
   bool may_be_closed();
 
  private:
@@ -126,6 +141,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool keep_alive_ = true;
   bool idle_ = true;
   bool closing_ = false;
+  std::optional<WaitingPlace> waits_;
+  bool gives_way_ = false;  // whatever has arrived
 
   // Watching for the client's end while an answer is made.
   boost::asio::cancellation_signal watch_cancel_;

@@ -43,6 +43,50 @@ TEST_F(ServerTest, WhoSaysNothingKeepsNobodyOut) {
   EXPECT_FALSE(saw_gone_) << "whoever has a request keeps its place";
 }
 
+// Its body never comes whole.
+TEST_F(ServerTest, WhoGivesWayKeepsNobodyOut) {
+  start({.connections_max = 3,
+         .body_timeout = 600 * kNanosPerSecond,
+         .body_stall_timeout = 600 * kNanosPerSecond});
+  const std::string head = " HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf";
+  const auto is_served = [](Client& client) {
+    client.send("GET /next HTTP/1.1\r\nHost: x\r\n\r\n");
+    return client.read_until(">").ends_with("</next:>");
+  };
+  Client known(server_->port());
+  known.send("POST /stranger/known" + head);
+  ASSERT_TRUE(eventually([&] { return strangers_ == 1; }));
+  Client stranger(server_->port());
+  stranger.send("POST /stranger" + head);
+  ASSERT_TRUE(eventually([&] { return strangers_ == 2; }));
+  Client idle(server_->port());
+  ASSERT_TRUE(is_served(idle));
+  Client late(server_->port());
+  EXPECT_TRUE(is_served(late));
+  EXPECT_TRUE(stranger.is_closed()) << "it has waited longest";
+  EXPECT_TRUE(is_served(idle));
+  known.send("whole");
+  EXPECT_TRUE(
+      known.read_until(">").ends_with("<"
+                                      "/stranger/known:halfwhole>"))
+      << "it has shown who it is";
+}
+
+// It reads nothing of what it asks for, and has sent more requests than the server has read.
+TEST_F(ServerTest, WhoGivesWayAndDoesNotReadKeepsNobodyOut) {
+  start({.connections_max = 1, .write_timeout = 600 * kNanosPerSecond});
+  Client stranger(server_->port());
+  std::string flood = "GET /stranger/flood HTTP/1.1\r\nHost: x\r\n\r\n";
+  for (int doubled = 0; doubled < 13; ++doubled) flood += flood;
+  std::thread sends([&] { stranger.send(flood); });
+  ASSERT_TRUE(eventually([&] { return flood_began_.load(); }));
+  Client late(server_->port());
+  late.send("GET /next HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_TRUE(late.read_until(">").ends_with("</next:>"));
+  EXPECT_TRUE(eventually([&] { return flood_ended_.load(); }));
+  sends.join();
+}
+
 // What it asked for was done: it may read the answer, as `nc -N` does.
 TEST_F(ServerTest, WhoHasOnlyEndedWhatItSendsMayBeAnswered) {
   start();

@@ -36,6 +36,13 @@ class Exchange {
   // answers: it did not arrive whole, in time or within the limits.
   boost::asio::awaitable<std::optional<ApiError>> read_body();
 
+  // Where a server has as many connections as it may, a new one takes the place of one that waits for a
+  // request; with a request it keeps its place. Between these calls it gives way all the same: for who has
+  // not shown that it may ask. Else strangers who read what is open to all, slowly, or send a body slowly,
+  // would have all connections.
+  void give_way();
+  void keep_place();
+
   const HttpRequest& request() const { return request_; }
   HttpRequest& request() { return request_; }
   // Frees the body and its share of the budget of all bodies; its values have been read.

@@ -109,6 +109,9 @@ class ServerTest : public testing::Test {
   }
 
   boost::asio::awaitable<void> handle(Exchange& exchange) {
+    if (exchange.path().starts_with("/stranger")) exchange.give_way();
+    if (exchange.path() == "/stranger/known") exchange.keep_place();
+    if (exchange.path().starts_with("/stranger")) ++strangers_;
     if (exchange.path() == "/header" || exchange.path() == "/limit") {
       HttpResponse response{.status = exchange.path() == "/limit" ? 429 : 401, .body = "no", .headers = {}};
       co_await exchange.respond(std::move(response));
@@ -131,7 +134,7 @@ class ServerTest : public testing::Test {
       co_await exchange.stream("one ");
       co_await exchange.stream("two");
       co_await exchange.end_stream();
-    } else if (exchange.path() == "/flood") {
+    } else if (exchange.path().ends_with("/flood")) {
       const std::string megabyte(1 << 20, 'x');
       flood_began_ = true;
       bool there = co_await exchange.begin_stream("text/plain");
@@ -181,7 +184,8 @@ class ServerTest : public testing::Test {
   ServeMetrics metrics_{"test"};
   std::atomic<bool> waiting_{false};
   std::atomic<bool> saw_gone_{false};
-  std::function<void()> let_go_;  // whoever waits by "/patient"; of the network thread
+  std::atomic<int> strangers_{0};  // requests that gave way, if only at first
+  std::function<void()> let_go_;   // whoever waits by "/patient"; of the network thread
   std::atomic<bool> flood_began_{false};
   std::atomic<bool> flood_ended_{false};
   std::optional<HttpServer> server_;
