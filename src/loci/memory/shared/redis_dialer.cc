@@ -40,7 +40,7 @@ std::unique_ptr<RedisConnection> RedisDialer::take(Nanos deadline) {
 }
 
 void RedisDialer::run() {
-  pthread_setname_np(pthread_self(), "loci-shared-dial");
+  pthread_setname_np(pthread_self(), "loci-redis-dial");
   MutexLock lock(mutex_);
   while (true) {
     changed_.wait(lock,

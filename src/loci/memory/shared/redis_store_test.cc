@@ -6,10 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -103,6 +106,23 @@ class RedisStoreTest : public testing::Test {
   Warnings warnings_;
   std::uint64_t greeted_ = 0;  // connections before that of open_until()'s store: each begins with a PING
 };
+
+std::set<std::string> names_of_threads() {
+  std::set<std::string> names;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream file(thread.path() / "comm");
+    std::string name;
+    if (std::getline(file, name)) names.insert(name);
+  }
+  return names;
+}
+
+// A name of more than 15 letters would be refused, and the thread would keep that of whoever began it.
+TEST_F(RedisStoreTest, EachOfItsThreadsHasItsName) {
+  const auto store = open(options());
+  for (const char* name : {"loci-shared-ask", "loci-redis-dial", "loci-shared-get", "loci-shared-set"})
+    EXPECT_TRUE(eventually([&] { return names_of_threads().contains(name); })) << name;
+}
 
 // So that the first plan knows it. A store that does not send texts back says nothing, and is used all the
 // same; so is one that is so slow that the text does not come in time.
