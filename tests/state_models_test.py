@@ -142,4 +142,4 @@ def test_inspect_and_forget(binary, model):
         expect(held(disk) < 1 << 20, f"{held(disk)} bytes")
         code, text = loci(binary, "forget", "--all", "--disk", disk)
         expect_equal(code, 0, text)
-        expect_equal(loci(binary, "forget")[0], 1, "a model or --all is asked for")
+        expect_equal(loci(binary, "forget")[0], 2, "a model or --all is asked for")
