@@ -18,14 +18,15 @@ constexpr std::size_t kNamedHereMax = 4'096;  // larger bodies are read by a wor
 
 }  // namespace
 
-CallSink::CallSink(Call& call)
+CallSink::CallSink(Call& call, ByteBudget& answers)
     : ReplySink({.io = call.exchange.io(),
                  .tenant = call.tenant,
                  .request_id = call.exchange.request_id(),
                  .path = std::string(call.exchange.path()),
                  .received_at = call.exchange.received_at(),
                  .trace = call.trace ? std::optional(call.trace->context) : std::nullopt}),
-      call_(call) {}
+      call_(call),
+      charge_(answers, call.exchange.party()) {}
 
 asio::awaitable<bool> CallSink::respond(std::string json) {
   HttpResponse response{.body = std::move(json), .headers = {}};
@@ -68,7 +69,7 @@ asio::awaitable<void> run_generation(ApiServices& services, Call& call, Prepared
   prepared.ticket = std::move(call.ticket);
   prepared.resumed = std::exchange(call.resumed, std::nullopt);
   prepared.prefill = std::exchange(call.prefill, std::nullopt);
-  CallSink sink(call);
+  CallSink sink(call, services.answers);
   const bool there = co_await run_generation(services, sink, std::move(prepared));
   if (!there) services.metrics.client_left();
 }

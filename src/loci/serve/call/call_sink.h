@@ -12,13 +12,15 @@
 #include "loci/serve/call/services.h"
 #include "loci/serve/generation/prepare.h"
 #include "loci/serve/generation/reply_sink.h"
+#include "loci/serve/http/byte_budget.h"
 
 namespace loci {
 
 // Answers the call's client.
 class CallSink final : public ReplySink {
  public:
-  explicit CallSink(Call& call);
+  // `answers`: where the reply is charged, to the call's party.
+  CallSink(Call& call, ByteBudget& answers);
 
   int status() const override { return call_.exchange.status(); }
   void set_header(const std::string& name, const std::string& value) override {
@@ -31,10 +33,12 @@ class CallSink final : public ReplySink {
   boost::asio::awaitable<void> fail(ApiError error) override;
   bool gone() const override { return call_.exchange.gone(); }
   void watch(std::function<void()> on_gone) override { call_.exchange.watch(std::move(on_gone)); }
+  bool hold(std::uint64_t bytes) override { return charge_.grow_to(bytes); }
   void account(const GenerationSummary& summary) override;
 
  private:
   Call& call_;
+  ByteBudget::Charge charge_;
 };
 
 // Names the prompt of the call, whose body is still there, for fronts.

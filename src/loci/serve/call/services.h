@@ -28,7 +28,8 @@ struct ApiOptions {
   bool page = true;                       // there is a web page
   Access metrics_access = Access::kOpen;  // of /metrics, which tells of all tenants together
   std::uint64_t body_bytes_max = HttpLimits().body_bytes_max;  // of a request
-  // Of answers out of the store that their clients have yet to take, all together (byte_budget.h).
+  // Of answers out of the store that their clients have yet to take, and of log-probabilities that replies
+  // keep until they are answered, all together (byte_budget.h).
   std::uint64_t answers_bytes_max = std::uint64_t{256} << 20;
   // Requests at once that read, of all together that have no limit of their tenant's: half of the
   // connections, so that readers never have all of them.

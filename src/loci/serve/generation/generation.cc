@@ -22,11 +22,29 @@ constexpr std::size_t kFramesAtOnce = 64 << 10;
 // Log-probabilities of one choice that the network thread writes at a choice's end. A format may write all
 // of them four times there.
 constexpr std::size_t kLogprobsWrittenHere = 1'024;
+constexpr std::uint64_t kHeldAtOnce = 64 << 10;  // bytes
 
 // Of the time that a reply may take.
 std::optional<Nanos> time_left(const GenerationServices& services, Nanos waited) {
   if (!services.time_limit) return std::nullopt;
   return std::max<Nanos>(1, *services.time_limit - waited);
+}
+
+// What it takes of memory, roughly: short texts lie in their strings.
+std::uint64_t bytes_of(const LogprobEntry& entry) {
+  constexpr std::size_t kShort = 15;
+  const auto beyond = [](const std::string& text) { return text.size() > kShort ? text.size() : 0; };
+  std::uint64_t bytes = sizeof(entry) + entry.top.size() * sizeof(entry.top[0]) + beyond(entry.bytes);
+  for (const auto& [text, logprob] : entry.top) bytes += beyond(text);
+  return bytes;
+}
+
+ApiError too_many_logprobs() {
+  return http_error(400,
+                    "the log-probabilities of this request's replies take more memory than answers may, or "
+                    "than this client's share of it; ask for fewer of them (of replies, of tokens, or of "
+                    "alternatives), or stream them",
+                    "reply_too_large");
 }
 
 std::uint64_t random_seed() {
@@ -264,6 +282,9 @@ void Generation::on_token(std::uint32_t index, const GeneratedToken& token, Nano
   if (slot.echoed_tokens < slot.forced_tokens) {
     ++slot.echoed_tokens;
     slot.echo->push(token);
+    OutputDelta echoed = slot.echo->take();
+    keep(echoed.logprobs);
+    std::move(echoed.logprobs.begin(), echoed.logprobs.end(), std::back_inserter(slot.reply.echoed));
     return;
   }
   if (prepared_.fields.max_tokens == 0) return;
@@ -369,7 +390,15 @@ void Generation::show(std::uint32_t index) {
     // They are most of a reply's bytes, and were told.
     if (!prepared_.commit) output.logprobs.clear();
   }
+  keep(output.logprobs);
   slot.reply.output.append(std::move(output));
+}
+
+void Generation::keep(std::span<const LogprobEntry> entries) {
+  for (const LogprobEntry& entry : entries) kept_bytes_ += bytes_of(entry);
+  if (kept_bytes_ <= held_bytes_ || failure_) return;
+  held_bytes_ = kept_bytes_ + kHeldAtOnce;
+  if (!sink_.hold(held_bytes_)) failure_ = too_many_logprobs();
 }
 
 void Generation::close(Slot& slot, ReplyFinish finish) {
@@ -398,7 +427,8 @@ std::vector<FinishedChoice> Generation::take_choices() {
   for (Slot& slot : slots_) {
     if (slot.echo) {
       slot.echo->finish();
-      slot.reply.echoed = slot.echo->take().logprobs;
+      std::vector<LogprobEntry> last = slot.echo->take().logprobs;
+      std::move(last.begin(), last.end(), std::back_inserter(slot.reply.echoed));
     }
     choices.push_back(std::move(slot.reply));
   }
@@ -437,6 +467,11 @@ asio::awaitable<void> Generation::answer_whole() {
   // With log-probabilities a reply may be megabytes of JSON: not on this thread.
   const auto build = [&] { return prepared_.format->whole(choices_, usage()); };
   std::string body = co_await services_.workers.run(sink_.origin().tenant->id, build);
+  // They took more than the body, which its client may take slowly.
+  for (FinishedChoice& choice : choices_) {
+    choice.output.logprobs = std::vector<LogprobEntry>();
+    choice.echoed = std::vector<LogprobEntry>();
+  }
   if (!co_await sink_.respond(std::move(body))) client_left_ = true;
 }
 

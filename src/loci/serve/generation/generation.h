@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -80,6 +81,8 @@ class Generation {
   // Why the reply ends without an end of its own; absent: it has one.
   std::optional<ApiError> failure_of(const GenerationEnded& ended) const;
   void show(std::uint32_t index);
+  // Counts log-probabilities that are kept until the answer; where there is no room for them it fails.
+  void keep(std::span<const LogprobEntry> entries);
   void close(Slot& slot, ReplyFinish finish);
   void cancel_open();
   // The client has stopped reading, or reads again. Meanwhile its requests are paused.
@@ -116,6 +119,8 @@ class Generation {
   bool paused_ = false;
   std::string frames_;  // events of the stream that are not yet written
   std::optional<ApiError> failure_;
+  std::uint64_t kept_bytes_ = 0;         // of log-probabilities
+  std::uint64_t held_bytes_ = 0;         // for which the sink has room
   std::vector<FinishedChoice> choices_;  // once all have ended
   Nanos submitted_at_ = 0;
   std::optional<Nanos> first_token_at_;

@@ -29,6 +29,8 @@ namespace asio = boost::asio;
 struct Written {
   bool gone = false;  // its client
   bool has_reader = true;
+  std::uint64_t room = UINT64_MAX;  // for what is kept of the reply
+  std::uint64_t held = 0;           // of it
   std::string stream;
   std::string code;    // of the error that it ended with
   std::string field;   // too
@@ -80,6 +82,11 @@ class Sink final : public ReplySink {
     written_.stream += error.message;
     co_return;
   }
+  bool hold(std::uint64_t bytes) override {
+    if (bytes > written_.room) return false;
+    written_.held = bytes;
+    return true;
+  }
   bool gone() const override { return written_.gone; }
   bool has_reader() const override { return written_.has_reader; }
   void watch(std::function<void()>) override {}
@@ -106,6 +113,7 @@ class GenerationTest : public testing::Test {
   Written stream(std::uint32_t tokens, bool logprobs, std::uint32_t choices = 1) {
     Written written{.gone = client_leaves_,
                     .has_reader = has_reader_,
+                    .room = room_,
                     .stream = {},
                     .code = {},
                     .field = {},
@@ -158,6 +166,7 @@ class GenerationTest : public testing::Test {
   bool streams_ = true;
   bool client_leaves_ = false;  // before its prompt's turn comes
   bool has_reader_ = true;
+  std::uint64_t room_ = UINT64_MAX;
   std::function<void()> leave_;  // has the client of the stream leave; on io_ alone
   std::vector<TokenId> prompt_ = some_prompt(1, 20);
   std::optional<ConstraintSpec> constraint_;
@@ -192,6 +201,35 @@ TEST_F(GenerationTest, ManyLogprobsAreWrittenByAWorker) {
   ASSERT_EQ(written.finished_on.size(), 1u);
   EXPECT_NE(written.finished_on[0], std::this_thread::get_id());
   EXPECT_NE(written.ended_on, std::this_thread::get_id());
+}
+
+// They are most of what a reply takes of memory, and there may be 256 replies of one request.
+TEST_F(GenerationTest, LogprobsThatAreKeptHaveABound) {
+  EXPECT_EQ(stream(1500, true).held, 0u) << "a stream has told them, and keeps none";
+  streams_ = false;
+  EXPECT_EQ(stream(1500, false).held, 0u);
+  const Written whole = stream(1500, true);
+  EXPECT_EQ(whole.code, "");
+  EXPECT_GE(whole.held, 1500 * sizeof(LogprobEntry));
+  room_ = whole.held;
+  EXPECT_EQ(stream(1500, true).code, "");
+  const Written two = stream(1500, true, 2);
+  EXPECT_EQ(two.code, "reply_too_large");
+  EXPECT_LE(two.held, room_);
+  room_ = 0;
+  EXPECT_EQ(stream(1500, true).code, "reply_too_large");
+  streams_ = true;
+  commit_ = [](const auto&, const auto&) { return Status(); };
+  const Written stored = stream(1500, true);
+  EXPECT_EQ(stored.code, "reply_too_large") << "what is stored is kept";
+}
+
+TEST_F(GenerationTest, WhatAClientMakesFailForWantOfRoomIsPaid) {
+  tenant_ = std::make_shared<const Tenant>(Tenant{.id = "a", .limits = {.tokens_per_minute = 100'000}});
+  streams_ = false;
+  room_ = 0;
+  ASSERT_EQ(stream(1500, true).code, "reply_too_large");
+  EXPECT_LT(tokens_left(), 100'000 - 20);
 }
 
 TEST_F(GenerationTest, EveryChoiceIsFinishedOnce) {

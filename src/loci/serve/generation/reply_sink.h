@@ -60,6 +60,10 @@ class ReplySink {
   virtual bool gone() const = 0;
   virtual void watch(std::function<void()> on_gone) = 0;
 
+  // Takes room for `bytes` of the reply, all that is kept of it until it has been answered. False: there is
+  // no room for them.
+  virtual bool hold(std::uint64_t /*bytes*/) { return true; }
+
   // What the generation came to, once it has ended: for the access log.
   virtual void account(const GenerationSummary& summary) = 0;
 

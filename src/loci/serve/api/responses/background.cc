@@ -149,7 +149,8 @@ class BackgroundSink final : public ReplySink {
       : ReplySink(std::move(origin)),
         services_(services),
         run_(std::move(run)),
-        accepted_(std::move(accepted)) {}
+        accepted_(std::move(accepted)),
+        charge_(services.answers, "tenant " + this->origin().tenant->id) {}
 
   int status() const override { return error_ ? error_->http_status : 200; }
   const std::optional<ApiError>& error() const { return error_; }
@@ -172,6 +173,7 @@ class BackgroundSink final : public ReplySink {
     co_return;
   }
 
+  bool hold(std::uint64_t bytes) override { return charge_.grow_to(bytes); }
   bool gone() const override { return run_->cancelled(); }
   void watch(std::function<void()> on_gone) override { run_->on_cancel(std::move(on_gone)); }
   void account(const GenerationSummary& summary) override {
@@ -186,6 +188,7 @@ class BackgroundSink final : public ReplySink {
   ApiServices& services_;
   std::shared_ptr<BackgroundRun> run_;
   std::function<asio::awaitable<Status>()> accepted_;
+  ByteBudget::Charge charge_;
   std::optional<ApiError> error_;
 };
 

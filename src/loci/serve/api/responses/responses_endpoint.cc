@@ -222,7 +222,7 @@ asio::awaitable<void> ResponsesApi::create_in_background(Call& call, PreparedRes
   prepared.generation.ticket = std::move(call.ticket);
   prepared.generation.prefill = std::exchange(call.prefill, std::nullopt);
   const bool is_handed = prepared.generation.prefill.has_value();
-  ReplyOrigin origin = CallSink(call).origin();
+  ReplyOrigin origin = CallSink(call, services_.answers).origin();
   std::optional<ApiError> error =
       co_await background_->start(std::move(origin), std::move(prepared), std::move(held));
   if (error) {
