@@ -132,7 +132,7 @@ all() {
   one_kind_of_gpu
   local model
   scripts/fetch-model.sh & model=$!  # the network's time is no processor's
-  beside 20 "tidy rules" suite tests/tidy_test.py
+  beside 20 "tidy rules" suite tests/tidy_test.py tests/docs_test.py
   beside 20 "formatting" scripts/check-format.sh
   release_build optimised_tests
   beside_done
@@ -218,7 +218,7 @@ case "$scope" in
   quick)
     scripts/setup.sh build test model
     scripts/fetch-model.sh
-    part 20 "tidy rules" suite tests/tidy_test.py
+    part 20 "tidy rules" suite tests/tidy_test.py tests/docs_test.py
     one_kind_of_gpu
     release_build all_tests
     end_without_build
