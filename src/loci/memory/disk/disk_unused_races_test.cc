@@ -7,10 +7,12 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <filesystem>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -184,7 +186,8 @@ TEST_F(UnusedStateRaces, AStopIsSeenAtOnce) {
   ::close(place);
   for (std::uint8_t model = 2; model < 60; ++model)
     std::filesystem::copy(folder_of(1) + "/limit", models + id_of(model));
-  for (int after = 1; after < 200'000; after = after * 9 + 1) {
+  // CPU seconds from the `after`-th question, the first that is answered with yes; none: fewer were asked.
+  const auto seconds_after = [&](int after) -> std::optional<double> {
     UnusedState state = unused();
     now_ = ahead_ = 0;
     int asked = 0;
@@ -198,8 +201,15 @@ TEST_F(UnusedStateRaces, AStopIsSeenAtOnce) {
       now_ += UnusedState::kSteadyAtStart;
       ahead_ = -now_;
     }
-    if (asked < after) break;
-    EXPECT_LT(thread_seconds() - stopped_at, 0.01) << after;
+    if (asked < after) return std::nullopt;
+    return thread_seconds() - stopped_at;
+  };
+  for (int after = 1; after < 200'000; after = after * 9 + 1) {
+    // Others on the machine slow a thread down, but not each time: what it does itself costs as much always.
+    std::optional<double> least = seconds_after(after);
+    for (int i = 0; i < 9 && least >= 0.01; ++i) least = std::min(least, seconds_after(after));
+    if (!least) break;
+    EXPECT_LT(*least, 0.01) << after;
   }
 }
 
