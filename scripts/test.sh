@@ -104,6 +104,8 @@ live_suites() {
   beside 30 "Grafana's dashboard asks for what there is" live tests/dashboard_test.py
   beside_done
   behind_done
+  # At the lowest priority it takes what those below leave, and part of what the sanitizers' tests do.
+  behind 60 "fuzz targets on their kept inputs" scripts/fuzz.sh kept
   # Two at a time, the longest first: they measure, or have to be as fast as the server.
   local LOCI_BESIDE="$((${LOCI_BESIDE:-4} < 2 ? 1 : 2))"
   beside 120 "tiers: restart, damage" live tests/tiers_restart_test.py
@@ -143,7 +145,6 @@ all() {
   fast_tests optimised_tests optimised slow
   beside 60 "release: slow tests" built_tests release optimised_tests slow
   live_suites
-  behind 60 "fuzz targets on their kept inputs" scripts/fuzz.sh kept
   part 200 "address and undefined-behaviour sanitizers: serve, cluster, server, cli" upper_tests
   behind_done
 }
