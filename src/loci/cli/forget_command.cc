@@ -48,7 +48,8 @@ std::vector<StoredModel> find(const std::string& directory, const ForgetFlags& f
 std::size_t forget_in(const std::string& directory, const ForgetFlags& flags, int& exit_code) {
   const std::vector<StoredModel> models = find(directory, flags);
   for (const StoredModel& model : models) {
-    const Status status = forget_stored_model(model);
+    const Status status = forget_stored_model(
+        model, [](const std::string& line) { fmt::print(stderr, "loci forget: {}\n", line); });
     if (status.ok()) {
       fmt::print("{}: forgot {}, {}\n", directory, name_of(model), format_bytes(model.held_bytes));
     } else if (model.user != 0) {

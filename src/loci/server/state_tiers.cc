@@ -116,6 +116,7 @@ Status open_disk(const TierRequest& request, const std::vector<DiskPlace>& folde
   }
   options.io = request.disk_io;
   options.bytes_per_second = request.io_limit;
+  options.say = request.say;
   options.warn = request.warn;
   LOCI_ASSIGN_OR_RETURN(tiers.disk, DiskStore::open(options));
   for (std::size_t i = 0; i < folders.size(); ++i) {

@@ -33,8 +33,8 @@ struct TierRequest {
   std::optional<ClusterSecret> cluster_secret;  // chain keys follow from it
   Nanos state_ttl = kNever;                     // of state without use
   ModelName model_name;                         // for `loci inspect` and `loci forget`
-  std::function<void(const std::string&)> say = [](const std::string&) {};   // of other models' state that
-                                                                             // is dropped
+  // Of other models' state that is dropped, and for whom a start waits.
+  std::function<void(const std::string&)> say = [](const std::string&) {};
   std::function<void(const std::string&)> warn = [](const std::string&) {};  // DiskStoreOptions::warn
 };
 

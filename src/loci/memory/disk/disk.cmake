@@ -7,7 +7,7 @@ loci_library(disk
           ${disk}/disk_survey.cc ${disk}/disk_unused.cc ${disk}/disk_unused_folder.cc ${disk}/disk_writes.cc ${disk}/thread_engine.cc ${disk}/unused_entries.cc ${disk}/uring_engine.cc
   DEPENDS loci_base PkgConfig::sodium PkgConfig::uring PkgConfig::xxhash Threads::Threads fmt::fmt)
 loci_test(disk_store_test THREADS
-  SOURCES ${disk}/disk_store_test.cc ${disk}/disk_budget_test.cc ${disk}/disk_clears_test.cc ${disk}/disk_fault_test.cc ${disk}/disk_files_test.cc ${disk}/disk_format_test.cc
+  SOURCES ${disk}/disk_store_test.cc ${disk}/disk_budget_test.cc ${disk}/disk_clears_test.cc ${disk}/disk_fault_test.cc ${disk}/disk_files_test.cc ${disk}/disk_folder_test.cc ${disk}/disk_format_test.cc
           ${disk}/disk_format_fuzz.cc ${disk}/disk_hangs_test.cc ${disk}/disk_model_test.cc ${disk}/disk_queue_test.cc ${disk}/disk_unread_test.cc ${disk}/disk_unused_races_test.cc ${disk}/disk_unused_test.cc ${disk}/unused_entries_test.cc ${disk}/uring_engine_test.cc ${disk}/faulty_disk_testing.cc
   DEPENDS loci_disk)
 loci_fuzzer(disk_format_fuzz SOURCES ${disk}/disk_format_fuzz.cc DEPENDS loci_disk)

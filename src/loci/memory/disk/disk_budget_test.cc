@@ -436,9 +436,9 @@ TEST_F(SharedDirectory, StateThatCannotBeReadIsLeftAloneForAWhile) {
 TEST_F(SharedDirectory, AServerThatStartsAsItsFolderGoesHasAFolder) {
   const std::string folder = model_folder(directory(), "abcd");
   std::unique_ptr<DiskFolder> dropping = make_disk_folder(folder);
-  ASSERT_TRUE(dropping->lock().ok());
+  ASSERT_TRUE(dropping->lock({}).ok());
   const auto starting = make_disk_folder(folder);
-  std::thread server([&] { EXPECT_TRUE(starting->lock().ok()); });
+  std::thread server([&] { EXPECT_TRUE(starting->lock({}).ok()); });
   // It waits for the lock: of the file there are two descriptors, or it has not begun.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   std::filesystem::rename(folder, folder + "-going");
@@ -446,7 +446,7 @@ TEST_F(SharedDirectory, AServerThatStartsAsItsFolderGoesHasAFolder) {
   dropping.reset();
   server.join();
   EXPECT_TRUE(std::filesystem::exists(folder + "/lock")) << "what it has locked is there";
-  EXPECT_EQ(make_disk_folder(folder)->lock().code(), StatusCode::kUnavailable) << "for nobody else";
+  EXPECT_EQ(make_disk_folder(folder)->lock({}).code(), StatusCode::kUnavailable) << "for nobody else";
 }
 
 // As a version before folders for models left it.

@@ -3,13 +3,17 @@
 #pragma once
 
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 
+#include "loci/base/clock.h"
 #include "loci/base/status.h"
 
 namespace loci {
@@ -45,6 +49,21 @@ enum class FileCaching : std::uint8_t {
   kDirect,  // or cached, where the file system refuses O_DIRECT
 };
 
+// Who wants a folder's lock. A server has it for as long as it runs; whoever drops state there has it for a
+// moment, and says that it goes on.
+struct DiskLockWish {
+  bool for_a_moment = false;
+  // How long it waits for who has the folder for a moment and does not go on (a disk may take long for one
+  // operation); for a server it waits half a second.
+  Nanos patience = 60 * kNanosPerSecond;
+  // For whom it waits, once, after half a second.
+  std::function<void(const std::string&)> say = [](const std::string&) {};
+  std::function<Nanos()> now = [] { return SystemClock().now(); };
+  std::function<void(Nanos)> pause = [](Nanos time) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(time));
+  };
+};
+
 // A directory of a store. Thread-compatible; keeps its lock until destroyed.
 class DiskFolder {
  public:
@@ -52,7 +71,9 @@ class DiskFolder {
   virtual const std::string& path() const = 0;
   // Makes the directory (0700) where it is missing, and locks it. Errors: kUnavailable where another
   // process has it; kInvalidArgument naming disk where it cannot be made or written.
-  virtual Status lock() = 0;
+  virtual Status lock(const DiskLockWish& wish) = 0;
+  // Whoever has it for a moment goes on: a write of some bytes.
+  virtual void go_on() = 0;
   // Errors: kNotFound, kUnavailable.
   virtual Result<std::shared_ptr<DiskFile>> open(std::string_view name, FileCaching caching) = 0;
   // A new file (0600) of that many zero bytes, which take space as they are written; one of the name is
@@ -89,12 +110,19 @@ struct DiskLockMark {
 };
 // Whether a version wrote it that writes such numbers, and so notes how long state is kept.
 bool names_its_time(const DiskLockMark& mark);
+// Whether it was written by somebody who has the folder for a moment.
+bool is_of_a_moment(const DiskLockMark& mark);
 // The mark, as it is now. It may be held by the time that this returns, and the mark is then another one.
 DiskLockMark read_disk_lock(const DiskFile& lock_file);
-// Takes the lock if nobody has it; closing the file's last descriptor lets it go.
-bool take_disk_lock(const DiskFile& lock_file);
 // Writes a new mark; whoever has the lock.
-DiskLockMark mark_disk_lock(DiskFile& lock_file);
+DiskLockMark mark_disk_lock(DiskFile& lock_file, bool for_a_moment);
+
+// A lock that was taken; destroying it lets it go. Movable.
+struct DiskLock {
+  std::shared_ptr<DiskFile> file;
+};
+// Takes the lock, without waiting. Errors: kCancelled where somebody has it; kUnavailable.
+Result<DiskLock> take_disk_lock(std::shared_ptr<DiskFile> lock_file);
 
 // "No such file or directory" of an errno.
 std::string errno_text(int error);

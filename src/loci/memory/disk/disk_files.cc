@@ -77,7 +77,7 @@ class Opener {
   Status open(const MakeDiskFolder& make_folder) {
     for (const DiskDirectory& directory : options_.directories) {
       set_.directories.push_back({.folder = make_folder(directory.path)});
-      LOCI_RETURN_IF_ERROR(set_.directories.back().folder->lock());
+      LOCI_RETURN_IF_ERROR(set_.directories.back().folder->lock({.say = options_.say}));
     }
     LOCI_RETURN_IF_ERROR(leave_out_hidden());
     LOCI_RETURN_IF_ERROR(read_secret());

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <span>
 #include <system_error>
 #include <utility>
@@ -84,13 +85,81 @@ struct flock whole_file_lock() {
 }
 
 constexpr int kLockTries = 10;
-constexpr useconds_t kLockPauseMicros = 50'000;
-constexpr std::size_t kLockMarkBytes = 28;
+constexpr Nanos kLockPause = 50 * kNanosPerMilli;
+constexpr Nanos kLockSaysAfter = kNanosPerSecond / 2;
+// "12345      89abcdef01234567\n": a process, for how long it has it, a number.
+constexpr std::size_t kLockMarkBytes = 28, kLockMarkUseAt = 10;
+constexpr char kServes = ' ', kForAMoment = '~';
 
 int process_of(const DiskLockMark& mark) {
   const long number = std::strtol(mark.text.c_str(), nullptr, 10);
   return number > 0 ? static_cast<int>(number) : 0;
 }
+
+std::string by_process(const DiskLockMark& mark) {
+  const int number = process_of(mark);
+  return number > 0 ? fmt::format(" (process {})", number) : "";
+}
+
+// Between two tries to lock a folder: for whom, and for how long.
+class LockWait {
+ public:
+  LockWait(const std::string& path, const DiskLockWish& wish)
+      : path_(path), wish_(wish), begun_(wish.now()) {}
+
+  // The folder went, with its lock, while it was waited for.
+  Status after_removal(const Status& why) {
+    if (++removals_ < kLockTries) return {};
+    if (!std::filesystem::exists(path_)) return invalid_argument(why.message(), "disk");
+    return {
+        StatusCode::kUnavailable,
+        fmt::format("{}: another process removes this directory again and again; find out which, and stop it",
+                    path_),
+        "disk"};
+  }
+
+  // Somebody has it. Whoever has it for a moment writes another mark each time that it goes on.
+  Status after_refusal(const DiskLockMark& mark) {
+    const Nanos now = wish_.now();
+    if (mark.text != seen_) since_ = now;
+    seen_ = mark.text;
+    refusals_ = is_of_a_moment(mark) ? 0 : refusals_ + 1;
+    if (refusals_ > kLockTries) return in_use(mark);
+    if (refusals_ == 0) {
+      if (now - since_ > std::max(wish_.patience, kLockTries * kLockPause)) return stands_still(mark);
+      if (now - begun_ > kLockSaysAfter && !std::exchange(has_said_, true))
+        wish_.say(
+            fmt::format("{}: waits for another process{} that drops state there", path_, by_process(mark)));
+    }
+    wish_.pause(kLockPause);
+    return {};
+  }
+
+ private:
+  Status in_use(const DiskLockMark& mark) const {
+    return {StatusCode::kUnavailable,
+            fmt::format("{}: another server{} keeps this model's state there; servers of one model need "
+                        "directories of their own",
+                        path_, by_process(mark)),
+            "disk"};
+  }
+  Status stands_still(const DiskLockMark& mark) const {
+    return {
+        StatusCode::kUnavailable,
+        fmt::format("{}: another process{} drops state there, and has not gone on for {}; its disk may not "
+                    "answer",
+                    path_, by_process(mark), format_duration(wish_.now() - since_)),
+        "disk"};
+  }
+
+  const std::string& path_;
+  const DiskLockWish& wish_;
+  const Nanos begun_;
+  Nanos since_ = begun_;  // that it shows this mark
+  std::string seen_;
+  int refusals_ = 0, removals_ = 0;
+  bool has_said_ = false;
+};
 
 class RealFolder final : public DiskFolder {
  public:
@@ -104,17 +173,20 @@ class RealFolder final : public DiskFolder {
     return std::uint64_t{facts.f_bavail} * facts.f_frsize;
   }
 
-  Status lock() override {
-    for (int tries = 0; tries < kLockTries; ++tries) {
-      LOCI_RETURN_IF_ERROR(lock_once());
-      if (is_locked_there()) return {};
-      lock_.reset();  // it went, with its folder, while it was waited for
+  Status lock(const DiskLockWish& wish) override {
+    LockWait wait(path_, wish);
+    while (true) {
+      DiskLockMark mark;
+      const Status locked = lock_once(wish, mark);
+      if (locked.ok()) return {};
+      if (locked.code() != StatusCode::kCancelled && locked.code() != StatusCode::kNotFound) return locked;
+      LOCI_RETURN_IF_ERROR(locked.code() == StatusCode::kNotFound ? wait.after_removal(locked)
+                                                                  : wait.after_refusal(mark));
     }
-    return {
-        StatusCode::kUnavailable,
-        fmt::format("{}: another process removes this directory again and again; find out which, and stop it",
-                    path_),
-        "disk"};
+  }
+
+  void go_on() override {
+    if (lock_) mark_disk_lock(*lock_->file, true);
   }
 
   Result<std::shared_ptr<DiskFile>> open(std::string_view file, FileCaching caching) override {
@@ -149,37 +221,42 @@ class RealFolder final : public DiskFolder {
   }
 
  private:
-  Status lock_once() {
+  // Errors: kNotFound where the folder was removed meanwhile; kCancelled where somebody has it, whose mark
+  // this is; kInvalidArgument.
+  Status lock_once(const DiskLockWish& wish, DiskLockMark& mark) {
     std::error_code error;
     const std::filesystem::path parent = std::filesystem::path(path_).parent_path();
     if (!parent.empty()) std::filesystem::create_directories(parent, error);
     if (::mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST) {
       return invalid_argument(fmt::format("{}: cannot be made: {}", path_, errno_text(errno)), "disk");
     }
-    Descriptor opened(::open(name(kLockFileName).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-    if (opened.get() < 0) {
-      return invalid_argument(fmt::format("{}: cannot be written: {}", path_, errno_text(errno)), "disk");
-    }
-    auto file = std::make_shared<RealFile>(std::move(opened), 0, false);
-    // Whoever makes room in the directory, or drops what is unused, has it for a moment.
-    bool locked = take_disk_lock(*file);
-    for (int tries = 0; !locked && (errno == EAGAIN || errno == EACCES) && tries < kLockTries; ++tries) {
-      ::usleep(kLockPauseMicros);
-      locked = take_disk_lock(*file);
-    }
-    if (!locked) {
-      if (errno == EAGAIN || errno == EACCES) return in_use(*file);
-      return invalid_argument(fmt::format("{}: cannot be locked: {}", path_, errno_text(errno)), "disk");
-    }
-    mark_disk_lock(*file);
-    lock_ = std::move(file);
+    const Descriptor folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder.is_open()) return not_opened(errno);
+    // (In the folder that is open: it may have another name by now.)
+    Descriptor opened(::openat(folder.get(), kLockFileName, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!opened.is_open()) return not_opened(errno);
+    const auto file = std::make_shared<RealFile>(std::move(opened), 0, false);
+    Result<DiskLock> lock = take_disk_lock(file);
+    if (lock.status().code() == StatusCode::kCancelled) mark = read_disk_lock(*file);
+    if (lock.status().code() == StatusCode::kUnavailable)
+      return invalid_argument(fmt::format("{}: {}", path_, lock.status().message()), "disk");
+    // Whoever removes a folder has its lock until all of it is gone, and others have another folder by then.
+    if (!is_there(*file)) return not_found(fmt::format("{}: it was removed meanwhile", path_));
+    if (!lock.ok()) return lock.status();
+    mark_disk_lock(*file, wish.for_a_moment);
+    lock_ = std::move(*lock);
     return {};
   }
 
-  // The file that is locked is the folder's: not one that was removed, or whose folder was.
-  bool is_locked_there() const {
+  Status not_opened(int error) const {
+    const std::string line = fmt::format("{}: cannot be written: {}", path_, errno_text(error));
+    return error == ENOENT ? not_found(line) : invalid_argument(line, "disk");
+  }
+
+  // The file is the folder's lock: not one that was removed, or whose folder was.
+  bool is_there(const DiskFile& lock_file) const {
     struct stat held{}, there{};
-    return ::fstat(lock_->descriptor(), &held) == 0 && ::stat(name(kLockFileName).c_str(), &there) == 0 &&
+    return ::fstat(lock_file.descriptor(), &held) == 0 && ::stat(name(kLockFileName).c_str(), &there) == 0 &&
            held.st_dev == there.st_dev && held.st_ino == there.st_ino;
   }
 
@@ -187,15 +264,6 @@ class RealFolder final : public DiskFolder {
 
   static Status failed(const std::string& path, std::string_view what, int error) {
     return {code_of_failed_write(error), fmt::format("{}: {}: {}", path, what, errno_text(error)), "disk"};
-  }
-
-  Status in_use(const DiskFile& file) const {
-    const int number = process_of(read_disk_lock(file));
-    return {StatusCode::kUnavailable,
-            fmt::format("{}: another server{} keeps this model's state there; servers of one model need "
-                        "directories of their own",
-                        path_, number > 0 ? fmt::format(" (process {})", number) : ""),
-            "disk"};
   }
 
   Result<std::shared_ptr<DiskFile>> open_file(std::string_view file, int flags, FileCaching caching) {
@@ -216,7 +284,7 @@ class RealFolder final : public DiskFolder {
   }
 
   std::string path_;
-  std::shared_ptr<DiskFile> lock_;
+  std::optional<DiskLock> lock_;
 };
 
 }  // namespace
@@ -264,6 +332,10 @@ int disk_folder_user(const std::string& path) {
 
 bool names_its_time(const DiskLockMark& mark) { return mark.text.size() == kLockMarkBytes; }
 
+bool is_of_a_moment(const DiskLockMark& mark) {
+  return mark.held && names_its_time(mark) && mark.text[kLockMarkUseAt] == kForAMoment;
+}
+
 DiskLockMark read_disk_lock(const DiskFile& lock_file) {
   DiskLockMark mark;
   mark.text.resize(kLockMarkBytes + 1);
@@ -275,16 +347,22 @@ DiskLockMark read_disk_lock(const DiskFile& lock_file) {
   return mark;
 }
 
-bool take_disk_lock(const DiskFile& lock_file) {
+Result<DiskLock> take_disk_lock(std::shared_ptr<DiskFile> lock_file) {
   struct flock lock = whole_file_lock();
-  return ::fcntl(lock_file.descriptor(), F_OFD_SETLK, &lock) == 0;
+  if (::fcntl(lock_file->descriptor(), F_OFD_SETLK, &lock) != 0) {
+    if (errno == EAGAIN || errno == EACCES) return Status(StatusCode::kCancelled, "somebody has it");
+    return Status(StatusCode::kUnavailable, fmt::format("cannot be locked: {}", errno_text(errno)));
+  }
+  return DiskLock{.file = std::move(lock_file)};
 }
 
-DiskLockMark mark_disk_lock(DiskFile& lock_file) {
+DiskLockMark mark_disk_lock(DiskFile& lock_file, bool for_a_moment) {
   std::uint64_t number = 0;
   if (::getrandom(&number, sizeof number, 0) != sizeof number)
     number = static_cast<std::uint64_t>(SystemClock().now());
-  DiskLockMark mark{.held = true, .text = fmt::format("{:<10} {:016x}\n", ::getpid(), number)};
+  DiskLockMark mark{.held = true,
+                    .text = fmt::format("{:<{}}{}{:016x}\n", ::getpid(), kLockMarkUseAt,
+                                        for_a_moment ? kForAMoment : kServes, number)};
   // In its place, as a full disk has room for that. Where it is refused no mark is better than an old one.
   const auto bytes = std::as_bytes(std::span(mark.text));
   if (lock_file.write(0, bytes) == static_cast<std::int64_t>(bytes.size())) return mark;

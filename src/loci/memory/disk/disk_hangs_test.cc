@@ -15,6 +15,7 @@
 #include "loci/base/eventually_testing.h"
 #include "loci/base/thread_limit_testing.h"
 #include "loci/memory/disk/disk_fault_testing.h"
+#include "loci/memory/disk/disk_io.h"
 
 namespace loci {
 namespace {

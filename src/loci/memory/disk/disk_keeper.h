@@ -40,7 +40,7 @@ class DiskKeeper {
   // says; absent: as it was when it was last served. Models that no server has open may lose state by this.
   // A model whose state could not be dropped (the disk does not read or write it now) is left alone for five
   // minutes, and after each failure for twice as long, up to an hour: a try reads all its records, and
-  // meanwhile nobody can serve or forget it, or divide the directory.
+  // meanwhile whoever wants to serve or forget it waits, and nobody can divide the directory.
   std::uint64_t look(std::optional<std::int64_t> oldest_used_at);
 
   // From now on, on a thread of its own, with the unused state of other models. `oldest` and `changed` (the

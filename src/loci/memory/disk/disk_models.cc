@@ -11,6 +11,7 @@
 #include <fstream>
 #include <system_error>
 #include <tuple>
+#include <utility>
 
 #include "loci/base/hex.h"
 #include "loci/memory/disk/disk_file.h"
@@ -65,16 +66,21 @@ void move_old_store(const std::string& directory) {
 // All entries of the folder's files, of the directory that it is of its set. Errors: kUnavailable where there
 // may be more, which the disk does not read now: by a part alone nobody can tell what is the oldest, or that
 // nothing is left.
-Result<std::vector<RecoveredEntry>> scan_folder(const std::string& folder, const Superblock& superblock,
+Result<std::vector<RecoveredEntry>> scan_folder(DiskFolder& locked, const Superblock& superblock,
                                                 const DiskLayout& layout) {
   std::vector<RecoveredEntry> entries;
+  const std::string& folder = locked.path();
+  const auto go_on = [&locked] {
+    locked.go_on();
+    return false;
+  };
   const auto read = [&](const std::string& name, std::uint32_t group) -> Status {
     const auto file = open_disk_file_to_read(folder + "/" + name);
     if (file.status().code() == StatusCode::kNotFound) return {};
     if (!file.ok()) return file.status();
     const RecordScan scan = scan_records(
-        **file, layout, layout.record_of(superblock.model_fingerprint, group, superblock.directory),
-        [] { return false; }, [&](const RecoveredEntry& one) { entries.push_back(one); });
+        **file, layout, layout.record_of(superblock.model_fingerprint, group, superblock.directory), go_on,
+        [&](const RecoveredEntry& one) { entries.push_back(one); });
     if (scan.unread == 0) return {};
     return {StatusCode::kUnavailable,
             fmt::format("{}/{}: {} records cannot be read; `loci forget` frees the model's space", folder,
@@ -230,15 +236,16 @@ std::vector<StoredModel> find_stored_models(const std::string& directory, const 
   return found;
 }
 
-Status forget_stored_model(const StoredModel& model) {
+Status forget_stored_model(const StoredModel& model, std::function<void(const std::string&)> say) {
   const std::unique_ptr<DiskFolder> folder = make_disk_folder(model.folder);
-  LOCI_RETURN_IF_ERROR(folder->lock());
+  LOCI_RETURN_IF_ERROR(folder->lock({.for_a_moment = true, .say = std::move(say)}));
   return remove_folder(model.folder);
 }
 
 Result<DroppedState> drop_oldest_state(const StoredModel& model, std::uint64_t bytes) {
   const std::unique_ptr<DiskFolder> folder = make_disk_folder(model.folder);
-  LOCI_RETURN_IF_ERROR(folder->lock());
+  // Others wait for the budget meanwhile: it tries again.
+  LOCI_RETURN_IF_ERROR(folder->lock({.for_a_moment = true, .patience = 0}));
   const std::uint64_t before = held_bytes_of(model.folder);
   DroppedState dropped;
   const Result<Superblock> superblock = read_disk_superblock(model.folder);
@@ -247,14 +254,14 @@ Result<DroppedState> drop_oldest_state(const StoredModel& model, std::uint64_t b
   if (superblock.ok()) {
     const DiskLayout layout{
         .directories = superblock->directories, .groups = superblock->groups, .holes = superblock->holes};
-    LOCI_ASSIGN_OR_RETURN(std::vector<RecoveredEntry> entries,
-                          scan_folder(model.folder, *superblock, layout));
+    LOCI_ASSIGN_OR_RETURN(std::vector<RecoveredEntry> entries, scan_folder(*folder, *superblock, layout));
     LOCI_ASSIGN_OR_RETURN(dropped.freed_bytes, drop_unnamed(*folder, layout.groups.size()));
     for (const std::uint32_t index : dropping_order(entries)) {
       if (dropped.freed_bytes >= bytes) {
         dropped.oldest_used_at = entries[index].entry.used_at;
         return dropped;
       }
+      folder->go_on();
       const Result<std::uint64_t> freed = drop_entry(*folder, layout, entries[index]);
       if (freed.status().code() == StatusCode::kUnimplemented) break;
       if (!freed.ok()) return freed.status();  // what is left may be whole

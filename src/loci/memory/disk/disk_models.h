@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -54,8 +55,10 @@ std::uint64_t held_bytes_of(const std::string& folder);
 // Those that `text` names: a name, a path, or the first four or more digits of an id.
 std::vector<StoredModel> find_stored_models(const std::string& directory, const std::string& text);
 
-// Removes all state of a model. Errors: kUnavailable where a server has it open, or files cannot be removed.
-Status forget_stored_model(const StoredModel& model);
+// Removes all state of a model. `say`: if it waits for another process that drops state there. Errors:
+// kUnavailable where a server has it open, or files cannot be removed.
+Status forget_stored_model(
+    const StoredModel& model, std::function<void(const std::string&)> say = [](const std::string&) {});
 
 struct DroppedState {
   std::uint64_t freed_bytes = 0;
@@ -64,8 +67,8 @@ struct DroppedState {
 
 // Drops the least recently used state of a model, a block's descendants before it, until so many bytes are
 // free or nothing is left; then, or where the files are damaged or the file system punches no holes, the
-// folder goes. Errors: kUnavailable where a server has it open, or the disk does not read or write it now;
-// what was dropped until then is.
+// folder goes. Who starts to serve the model meanwhile waits. Errors: kUnavailable where a server has it
+// open, or the disk does not read or write it now; what was dropped until then is.
 Result<DroppedState> drop_oldest_state(const StoredModel& model, std::uint64_t bytes);
 
 }  // namespace loci

@@ -71,6 +71,8 @@ struct DiskStoreOptions {
   std::uint32_t queue_depth = 64;             // reads and writes in flight, in all directories together
   Nanos answer_limit = 10 * kNanosPerSecond;  // after which a disk is given up
   std::uint64_t bytes_per_second = 0;         // of reads and writes, all directories together; 0: no limit
+  // Called in open(), once for each directory, if it waits for a process that drops state there.
+  std::function<void(const std::string&)> say = [](const std::string&) {};
   // Called on a thread of its own if recovery could not read all records, if the store's end waits for a disk
   // for longer than end_limit, and at the end if records could not be cleared: once each.
   std::function<void(const std::string&)> warn = [](const std::string&) {};
@@ -90,9 +92,10 @@ struct DiskStoreStats {
 
 class DiskStore : public BlockSource {
  public:
-  // Opens or makes the files. Errors, all naming disk: kUnavailable where another process has a directory
-  // open (names both); kInvalidArgument; kResourceExhausted where the space is not there. Files that
-  // cannot be read, or belong to another set of directories, are made anew: losses() says so.
+  // Opens or makes the files. Waits for a process that drops state there, for as long as it goes on. Errors,
+  // all naming disk: kUnavailable where another process has a directory open (names both); kInvalidArgument;
+  // kResourceExhausted where the space is not there. Files that cannot be read, or belong to another set of
+  // directories, are made anew: losses() says so.
   static Result<std::unique_ptr<DiskStore>> open(const DiskStoreOptions& options);
   // Waits for what is in flight, and for records that could not be cleared yet: at most answer_limit for
   // each.

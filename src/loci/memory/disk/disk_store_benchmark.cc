@@ -46,7 +46,8 @@ class SparseFolder final : public DiskFolder {
  public:
   explicit SparseFolder(std::string path) : real_(make_disk_folder(std::move(path))) {}
   const std::string& path() const override { return real_->path(); }
-  Status lock() override { return real_->lock(); }
+  Status lock(const DiskLockWish& wish) override { return real_->lock(wish); }
+  void go_on() override {}
   Result<std::shared_ptr<DiskFile>> open(std::string_view name, FileCaching caching) override {
     return real_->open(name, caching);
   }

@@ -277,17 +277,15 @@ bool UnusedFolder::is_there() const {
 }
 
 Result<UnusedFolder::Lock> UnusedFolder::lock() {
-  Result<Lock> file = open_disk_file_in(folder_.get(), kLockFileName, DiskAccess::kChange);
+  const Result<std::shared_ptr<DiskFile>> file =
+      open_disk_file_in(folder_.get(), kLockFileName, DiskAccess::kChange);
   if (file.status().code() == StatusCode::kNotFound) return cancelled();
-  if (!file.ok()) return file;
-  if (!take_disk_lock(**file)) {
-    if (errno == EAGAIN || errno == EACCES) return cancelled();
-    return unavailable("cannot be locked", errno);
-  }
+  if (!file.ok()) return file.status();
+  LOCI_ASSIGN_OR_RETURN(Lock lock, take_disk_lock(*file));
   // (Without a mark of its own nobody can tell who had it since.)
   if (!is_there() || mark_.text.empty() || read_disk_lock(**file).text != mark_.text) return cancelled();
-  mark_ = mark_disk_lock(**file);
-  return file;
+  mark_ = mark_disk_lock(**file, true);
+  return lock;
 }
 
 Result<UnusedFolder::Files> UnusedFolder::files_of(std::uint32_t group) {

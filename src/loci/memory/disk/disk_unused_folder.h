@@ -59,7 +59,7 @@ class ModelsPlace {
 class UnusedFolder {
  public:
   // The lock; destroying it lets it go.
-  using Lock = std::shared_ptr<DiskFile>;
+  using Lock = DiskLock;
 
   // Reads the lock's mark, and then the note. Errors: kNotFound where it is not there, or no store's; what
   // else keeps it from being read.

@@ -266,7 +266,7 @@ TEST_F(UnusedStateTest, WhatIsLeftOfARemovalGoes) {
   std::filesystem::rename(folder_of(1), going);
   {
     const auto removing = make_disk_folder(going);
-    ASSERT_TRUE(removing->lock().ok());
+    ASSERT_TRUE(removing->lock({}).ok());
     look();
     EXPECT_TRUE(std::filesystem::exists(going + "/group-0.slots")) << "somebody is at it";
   }

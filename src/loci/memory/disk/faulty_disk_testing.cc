@@ -68,7 +68,8 @@ class FaultyDisk::Folder final : public DiskFolder {
  public:
   Folder(FaultyDisk& disk, std::string path) : disk_(disk), path_(std::move(path)) {}
   const std::string& path() const override { return path_; }
-  Status lock() override { return {}; }
+  Status lock(const DiskLockWish&) override { return {}; }
+  void go_on() override {}
   Result<std::shared_ptr<DiskFile>> open(std::string_view name, FileCaching caching) override {
     const MutexLock lock(disk_.mutex_);
     const auto& files = disk_.directories_[path_];

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who has a folder: servers, and who drops state there for a moment.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "loci/base/descriptor.h"
+#include "loci/base/eventually_testing.h"
+#include "loci/base/folder_testing.h"
+#include "loci/memory/disk/disk_file.h"
+#include "loci/memory/disk/disk_format.h"
+#include "loci/memory/disk/disk_models.h"
+#include "loci/memory/disk/disk_unused_folder.h"
+
+namespace loci {
+namespace {
+
+constexpr Nanos kLong = 50 * kNanosPerSecond;  // a disk takes so long for an operation
+
+// Time goes on while somebody waits for a folder, and only then.
+class DiskFolderLock : public ::testing::Test {
+ protected:
+  DiskFolderLock() { std::filesystem::create_directories(path_); }
+
+  // Of a server that starts. `meanwhile`: at each pause.
+  DiskLockWish server(std::function<void()> meanwhile = [] {}) {
+    return {.say = [this](const std::string& line) { said_.push_back(line); },
+            .now = [this] { return now_; },
+            .pause =
+                [this, meanwhile = std::move(meanwhile)](Nanos time) {
+                  now_ += time;
+                  meanwhile();
+                }};
+  }
+  std::string message_of(const DiskLockWish& wish) const {
+    const Status refused = make_disk_folder(path_)->lock(wish);
+    EXPECT_EQ(refused.code(), StatusCode::kUnavailable);
+    return refused.message();
+  }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  DiskLockMark mark() const {
+    const auto lock = open_disk_file_to_read(file("lock"));
+    return lock.ok() ? read_disk_lock(**lock) : DiskLockMark{};
+  }
+  // As a server left it, for who drops what is unused.
+  Result<UnusedFolder> unused() const {
+    std::ofstream(file("superblock")) << "there";
+    const Result<ModelsPlace> place = ModelsPlace::open(folder_.path());
+    return UnusedFolder::open(*place, std::string(32, 'a'));
+  }
+
+  TestFolder folder_;
+  const std::string path_ = folder_.file("models/" + std::string(32, 'a'));
+  const DiskLockWish moment_{.for_a_moment = true};
+  Nanos now_ = 0;
+  std::vector<std::string> said_;
+};
+
+// --- for whom a start waits ---
+
+TEST_F(DiskFolderLock, AStartWaitsForWhoDropsState) {
+  auto dropping = make_disk_folder(path_);
+  ASSERT_TRUE(dropping->lock(moment_).ok());
+  const auto starting = make_disk_folder(path_);
+  const Status started = starting->lock(server([&] {
+    if (now_ > kLong) dropping.reset();
+  }));
+  EXPECT_TRUE(started.ok()) << started.to_string();
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_NE(said_[0].find("waits for another process (process "), std::string::npos) << said_[0];
+  const std::string refused = message_of(server());
+  EXPECT_NE(refused.find("another server (process "), std::string::npos) << refused << ": it has it for good";
+  EXPECT_LT(now_, kLong + kNanosPerSecond);
+}
+
+TEST_F(DiskFolderLock, AStartWaitsForWhoDropsUnusedState) {
+  ASSERT_TRUE(make_disk_folder(path_)->lock({}).ok());
+  Result<UnusedFolder> folder = unused();
+  ASSERT_TRUE(folder.ok()) << folder.status().to_string();
+  Result<UnusedFolder::Lock> locked = folder->lock();
+  ASSERT_TRUE(locked.ok()) << locked.status().to_string();
+  std::optional<UnusedFolder::Lock> dropping = std::move(locked).value();
+  const Status started = make_disk_folder(path_)->lock(server([&] {
+    if (now_ > kLong) dropping.reset();
+  }));
+  EXPECT_TRUE(started.ok()) << started.to_string();
+}
+
+TEST_F(DiskFolderLock, WhoDoesNotGoOnIsNotWaitedForForEver) {
+  const auto dropping = make_disk_folder(path_);
+  ASSERT_TRUE(dropping->lock(moment_).ok());
+  const std::string refused = message_of(server());
+  EXPECT_NE(refused.find("drops state there, and has not gone on for 60"), std::string::npos) << refused;
+  EXPECT_EQ(said_.size(), 1u);
+}
+
+TEST_F(DiskFolderLock, WhoGoesOnIsWaitedFor) {
+  auto dropping = make_disk_folder(path_);
+  ASSERT_TRUE(dropping->lock(moment_).ok());
+  int times = 0;
+  const Status started = make_disk_folder(path_)->lock(server([&] {
+    if (now_ < ++times * kLong) {
+      --times;
+    } else if (times < 10) {
+      dropping->go_on();
+    } else {
+      dropping.reset();
+    }
+  }));
+  EXPECT_TRUE(started.ok()) << started.to_string();
+  EXPECT_EQ(times, 10);
+  EXPECT_EQ(said_.size(), 1u) << "once for all";
+}
+
+// Its headers are a pipe: whoever opens them waits, as for a disk.
+TEST_F(DiskFolderLock, AStartWaitsForAScanOfABudget) {
+  const auto bytes =
+      encode_superblock({.groups = {{.layers = 4, .layer_slice_bytes = 4096, .slots = 8}}, .holes = 8});
+  std::ofstream(file("superblock"))
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  const std::string headers = file("group-0.headers");
+  ASSERT_EQ(::mkfifo(headers.c_str(), 0600), 0);
+  std::thread dropping([&] {
+    // (A pipe gives no records.)
+    EXPECT_EQ(drop_oldest_state({.folder = path_}, 1).status().code(), StatusCode::kUnavailable);
+  });
+  EXPECT_TRUE(eventually([&] { return is_of_a_moment(mark()); }));
+  const std::string before = mark().text;
+  std::string after;
+  const Status started = make_disk_folder(path_)->lock(server([&] {
+    if (now_ < kLong || !dropping.joinable()) return;
+    EXPECT_TRUE(
+        eventually([&] { return Descriptor(::open(headers.c_str(), O_WRONLY | O_NONBLOCK)).is_open(); }));
+    dropping.join();
+    after = mark().text;
+  }));
+  EXPECT_TRUE(started.ok()) << started.to_string();
+  EXPECT_NE(before, after) << "a scan goes on";
+  if (dropping.joinable()) {
+    Descriptor(::open(headers.c_str(), O_WRONLY | O_NONBLOCK));
+    dropping.join();
+  }
+}
+
+TEST_F(DiskFolderLock, WhoForgetsWaitsForWhoDropsState) {
+  auto dropping = make_disk_folder(path_);
+  ASSERT_TRUE(dropping->lock(moment_).ok());
+  std::string said;
+  const Status forgotten = forget_stored_model({.folder = path_}, [&](const std::string& line) {
+    said = line;
+    dropping.reset();
+  });
+  EXPECT_TRUE(forgotten.ok()) << forgotten.to_string();
+  EXPECT_NE(said.find("waits for another process"), std::string::npos) << said;
+}
+
+TEST_F(DiskFolderLock, WhoForgetsHasItForAMoment) {
+  // No file can have the name under which it would go.
+  const std::string path = folder_.file("models/" + std::string(252, 'a'));
+  EXPECT_EQ(forget_stored_model({.folder = path}).code(), StatusCode::kUnavailable);
+  const auto lock = open_disk_file_to_read(path + "/lock");
+  ASSERT_TRUE(lock.ok());
+  DiskLockMark mark = read_disk_lock(**lock);
+  mark.held = true;
+  EXPECT_TRUE(is_of_a_moment(mark)) << mark.text;
+}
+
+// Its files go one by one under the lock, which takes as long as it takes.
+TEST_F(DiskFolderLock, AStartDoesNotWaitForAFolderThatWasSetAside) {
+  const auto forgetting = make_disk_folder(path_);
+  ASSERT_TRUE(forgetting->lock(moment_).ok());
+  const auto starting = make_disk_folder(path_);
+  const Status started = starting->lock(server([&] {
+    if (!std::filesystem::exists(leftover_of(path_))) std::filesystem::rename(path_, leftover_of(path_));
+  }));
+  EXPECT_TRUE(started.ok()) << started.to_string();
+  EXPECT_TRUE(std::filesystem::exists(file("lock")));
+}
+
+TEST_F(DiskFolderLock, WhoLocksAFolderThatGoesHasOne) {
+  for (int i = 0; i < 1000; ++i) {
+    std::filesystem::create_directory(path_);
+    std::ofstream(path_ + "/lock").flush();
+    const auto locking = make_disk_folder(path_);
+    std::atomic<bool> go = false;
+    std::thread remover([&] {
+      while (!go) {
+      }
+      // At another time each time.
+      for (std::atomic<int> spin = 0; spin < i * 5 % 3000; ++spin) {
+      }
+      std::filesystem::rename(path_, folder_.file("models/going" + std::to_string(i)));
+    });
+    go = true;
+    const Status locked = locking->lock({});
+    remover.join();
+    ASSERT_TRUE(locked.ok()) << i << ": " << locked.message();
+    std::filesystem::remove_all(path_);
+  }
+}
+
+}  // namespace
+}  // namespace loci
