@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "loci/base/clock.h"
+#include "loci/base/descriptor.h"
 #include "loci/base/status.h"
 
 namespace loci {
@@ -120,9 +121,12 @@ DiskLockMark mark_disk_lock(DiskFile& lock_file, bool for_a_moment);
 // A lock that was taken; destroying it lets it go. Movable.
 struct DiskLock {
   std::shared_ptr<DiskFile> file;
+  Descriptor folder;
 };
-// Takes the lock, without waiting. Errors: kCancelled where somebody has it; kUnavailable.
-Result<DiskLock> take_disk_lock(std::shared_ptr<DiskFile> lock_file);
+// Takes the lock, without waiting: of the file, and of the folder that it is in, so that nobody gets in whom
+// a server's lock keeps out, although its file was deleted or replaced. (Some file systems lock no folders.)
+// Errors: kCancelled where somebody has it; kUnavailable.
+Result<DiskLock> take_disk_lock(int folder, std::shared_ptr<DiskFile> lock_file);
 
 // "No such file or directory" of an errno.
 std::string errno_text(int error);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -140,7 +141,7 @@ class LockWait {
     return {StatusCode::kUnavailable,
             fmt::format("{}: another server{} keeps this model's state there; servers of one model need "
                         "directories of their own",
-                        path_, by_process(mark)),
+                        path_, mark.held ? by_process(mark) : ", whose lock file was deleted,"),
             "disk"};
   }
   Status stands_still(const DiskLockMark& mark) const {
@@ -222,7 +223,7 @@ class RealFolder final : public DiskFolder {
 
  private:
   // Errors: kNotFound where the folder was removed meanwhile; kCancelled where somebody has it, whose mark
-  // this is; kInvalidArgument.
+  // this is (not held if its lock's file was deleted); kInvalidArgument.
   Status lock_once(const DiskLockWish& wish, DiskLockMark& mark) {
     std::error_code error;
     const std::filesystem::path parent = std::filesystem::path(path_).parent_path();
@@ -236,7 +237,7 @@ class RealFolder final : public DiskFolder {
     Descriptor opened(::openat(folder.get(), kLockFileName, O_RDWR | O_CREAT | O_CLOEXEC, 0600));
     if (!opened.is_open()) return not_opened(errno);
     const auto file = std::make_shared<RealFile>(std::move(opened), 0, false);
-    Result<DiskLock> lock = take_disk_lock(file);
+    Result<DiskLock> lock = take_disk_lock(folder.get(), file);
     if (lock.status().code() == StatusCode::kCancelled) mark = read_disk_lock(*file);
     if (lock.status().code() == StatusCode::kUnavailable)
       return invalid_argument(fmt::format("{}: {}", path_, lock.status().message()), "disk");
@@ -347,13 +348,20 @@ DiskLockMark read_disk_lock(const DiskFile& lock_file) {
   return mark;
 }
 
-Result<DiskLock> take_disk_lock(std::shared_ptr<DiskFile> lock_file) {
+Result<DiskLock> take_disk_lock(int folder, std::shared_ptr<DiskFile> lock_file) {
   struct flock lock = whole_file_lock();
   if (::fcntl(lock_file->descriptor(), F_OFD_SETLK, &lock) != 0) {
     if (errno == EAGAIN || errno == EACCES) return Status(StatusCode::kCancelled, "somebody has it");
     return Status(StatusCode::kUnavailable, fmt::format("cannot be locked: {}", errno_text(errno)));
   }
-  return DiskLock{.file = std::move(lock_file)};
+  // A descriptor of its own: the lock goes with it.
+  DiskLock taken{.file = std::move(lock_file),
+                 .folder = Descriptor(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC))};
+  if (!taken.folder.is_open())
+    return Status(StatusCode::kUnavailable, fmt::format("cannot be locked: {}", errno_text(errno)));
+  if (::flock(taken.folder.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    return Status(StatusCode::kCancelled, "somebody has it, whose lock's file was deleted");
+  return taken;
 }
 
 DiskLockMark mark_disk_lock(DiskFile& lock_file, bool for_a_moment) {

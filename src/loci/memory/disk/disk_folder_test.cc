@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who has a folder: servers, and who drops state there for a moment.
+// Who has a folder: servers, who drops state there for a moment, and who deletes the lock's file.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -208,6 +208,25 @@ TEST_F(DiskFolderLock, WhoLocksAFolderThatGoesHasOne) {
     ASSERT_TRUE(locked.ok()) << i << ": " << locked.message();
     std::filesystem::remove_all(path_);
   }
+}
+
+// --- a lock's file that is deleted ---
+
+// A server has the folder; somebody deletes its lock's file, or puts an older one there.
+TEST_F(DiskFolderLock, ADeletedLockFileLetsNobodyIn) {
+  ASSERT_TRUE(make_disk_folder(path_)->lock(moment_).ok());
+  std::filesystem::copy(file("lock"), folder_.file("older"));
+  const auto server_of_it = make_disk_folder(path_);
+  ASSERT_TRUE(server_of_it->lock({}).ok());
+  std::filesystem::remove(file("lock"));
+  const std::string refused = message_of(server());
+  EXPECT_NE(refused.find("another server, whose lock file was deleted,"), std::string::npos) << refused;
+  EXPECT_EQ(forget_stored_model({.folder = path_}).code(), StatusCode::kUnavailable);
+  std::filesystem::rename(folder_.file("older"), file("lock"));
+  Result<UnusedFolder> folder = unused();
+  ASSERT_TRUE(folder.ok()) << folder.status().to_string();
+  EXPECT_EQ(folder->lock().status().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(std::filesystem::exists(file("superblock")));
 }
 
 }  // namespace

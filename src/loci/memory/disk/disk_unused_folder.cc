@@ -281,7 +281,7 @@ Result<UnusedFolder::Lock> UnusedFolder::lock() {
       open_disk_file_in(folder_.get(), kLockFileName, DiskAccess::kChange);
   if (file.status().code() == StatusCode::kNotFound) return cancelled();
   if (!file.ok()) return file.status();
-  LOCI_ASSIGN_OR_RETURN(Lock lock, take_disk_lock(*file));
+  LOCI_ASSIGN_OR_RETURN(Lock lock, take_disk_lock(folder_.get(), *file));
   // (Without a mark of its own nobody can tell who had it since.)
   if (!is_there() || mark_.text.empty() || read_disk_lock(**file).text != mark_.text) return cancelled();
   mark_ = mark_disk_lock(**file, true);
