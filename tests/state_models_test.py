@@ -143,3 +143,14 @@ def test_inspect_and_forget(binary, model):
         code, text = loci(binary, "forget", "--all", "--disk", disk)
         expect_equal(code, 0, text)
         expect_equal(loci(binary, "forget")[0], 2, "a model or --all is asked for")
+
+
+def test_a_deleted_lock_file_is_made_anew(binary, model):
+    with tempfile.TemporaryDirectory(prefix="loci_models_") as disk, serve(binary, OTHER, disk) as server:
+        (folder,) = folders(disk)
+        lock = os.path.join(disk, "models", folder, "lock")
+        os.remove(lock)
+        wait_until(lambda: "was deleted or replaced" in server.log_text(), "the server sees that it is gone")
+        code, text = loci(binary, "forget", "f32", "--disk", disk)
+        expect_equal(code, 1, text)
+        expect(f"process {server.process.pid}" in text, text)

@@ -137,12 +137,16 @@ EngineOptions engine_options(const ServerConfig& config, const ModelSpec& spec, 
 }
 
 // The store, which the engine owns, must outlive the keeper's thread.
-void keep_within_budget(ServerParts& parts, std::unique_ptr<DiskKeeper> keeper, const DiskStore& disk) {
+void keep_within_budget(ServerParts& parts, std::unique_ptr<DiskKeeper> keeper, DiskStore& disk) {
   parts.disk_keeper = std::move(keeper);
-  parts.disk_keeper->start([&disk] { return disk.oldest_used_at(); },
-                           [&disk, &engine = *parts.engine](std::uint64_t room) {
-                             engine.set_disk_room({.slots = disk.room(room)});
-                           });
+  parts.disk_keeper->start(
+      [&disk] {
+        disk.keep_locks();
+        return disk.oldest_used_at();
+      },
+      [&disk, &engine = *parts.engine](std::uint64_t room) {
+        engine.set_disk_room({.slots = disk.room(room)});
+      });
 }
 
 // A GPU's memory is nobody else's.
@@ -286,7 +290,7 @@ Result<LoadedEngine> load_engine(ServerParts& parts, const FindModel& find_model
   SelfProfile self = self_profile(*parts.model, path, costs, info, options.core);
   self.profile.disk_directory = tiers.disk_folder;
   self.io_limit = io_limit;
-  const DiskStore* disk = options.mover.disk.get();
+  DiskStore* disk = options.mover.disk.get();
   LOCI_ASSIGN_OR_RETURN(parts.engine, Engine::start(std::move(options), *parts.backend, parts.clock));
   parts.peers.start(*parts.engine);
   yield_memory(parts, made.gpu.has_value());

@@ -112,6 +112,7 @@ class FakeDiskStore final : public DiskStore {
 
   DiskStoreStats stats() const override { return {.io = "memory"}; }
   std::int64_t oldest_used_at() const override { return 0; }
+  void keep_locks() override {}
 
  private:
   using Task = std::function<void()>;

@@ -75,6 +75,9 @@ class DiskFolder {
   virtual Status lock(const DiskLockWish& wish) = 0;
   // Whoever has it for a moment goes on: a write of some bytes.
   virtual void go_on() = 0;
+  // Whoever has it for good finds its lock's file deleted or replaced: makes it anew, so that others see that
+  // somebody has the folder. Returns a line for the log; empty: all is well, or it was said. Cheap.
+  virtual std::string keep_lock() = 0;
   // Errors: kNotFound, kUnavailable.
   virtual Result<std::shared_ptr<DiskFile>> open(std::string_view name, FileCaching caching) = 0;
   // A new file (0600) of that many zero bytes, which take space as they are written; one of the name is

@@ -88,6 +88,9 @@ struct flock whole_file_lock() {
 constexpr int kLockTries = 10;
 constexpr Nanos kLockPause = 50 * kNanosPerMilli;
 constexpr Nanos kLockSaysAfter = kNanosPerSecond / 2;
+// How often somebody else has a new lock file before that is said: whoever tries to start has it for an
+// instant.
+constexpr int kOtherHoldersMost = 5;
 // "12345      89abcdef01234567\n": a process, for how long it has it, a number.
 constexpr std::size_t kLockMarkBytes = 28, kLockMarkUseAt = 10;
 constexpr char kServes = ' ', kForAMoment = '~';
@@ -190,6 +193,31 @@ class RealFolder final : public DiskFolder {
     if (lock_) mark_disk_lock(*lock_->file, true);
   }
 
+  std::string keep_lock() override {
+    if (!lock_ || is_there(*lock_->file) || !is_same_folder()) return {};
+    Descriptor opened(
+        ::openat(lock_->folder.get(), kLockFileName, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600));
+    if (!opened.is_open())
+      return once(fmt::format("{}: was deleted while a server has its folder, and cannot be made anew: {}",
+                              name(kLockFileName), errno_text(errno)));
+    auto file = std::make_shared<RealFile>(std::move(opened), 0, false);
+    struct flock lock = whole_file_lock();
+    if (::fcntl(file->descriptor(), F_OFD_SETLK, &lock) != 0) {
+      if (++other_holders_ < kOtherHoldersMost) return {};
+      return once(
+          fmt::format("{}: was deleted while a server has its folder, and another process{} has it now: stop "
+                      "one of them, or both lose state",
+                      name(kLockFileName), by_process(read_disk_lock(*file))));
+    }
+    mark_disk_lock(*file, false);
+    lock_->file = std::move(file);
+    other_holders_ = 0;
+    said_.clear();
+    return fmt::format(
+        "{}: was deleted or replaced while a server has its folder; it is made anew: leave it there",
+        name(kLockFileName));
+  }
+
   Result<std::shared_ptr<DiskFile>> open(std::string_view file, FileCaching caching) override {
     return open_file(file, O_RDWR, caching);
   }
@@ -261,6 +289,19 @@ class RealFolder final : public DiskFolder {
            held.st_dev == there.st_dev && held.st_ino == there.st_ino;
   }
 
+  // The folder that is locked has its name still.
+  bool is_same_folder() const {
+    struct stat held{}, there{};
+    return ::fstat(lock_->folder.get(), &held) == 0 && ::stat(path_.c_str(), &there) == 0 &&
+           held.st_dev == there.st_dev && held.st_ino == there.st_ino;
+  }
+
+  std::string once(std::string line) {
+    if (line == said_) return {};
+    said_ = line;
+    return line;
+  }
+
   std::string name(std::string_view file) const { return fmt::format("{}/{}", path_, file); }
 
   static Status failed(const std::string& path, std::string_view what, int error) {
@@ -286,6 +327,9 @@ class RealFolder final : public DiskFolder {
 
   std::string path_;
   std::optional<DiskLock> lock_;
+  // Of keep_lock(): how often in a row somebody else had the new file, and what was said of that.
+  int other_holders_ = 0;
+  std::string said_;
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -21,6 +22,7 @@
 #include "loci/memory/disk/disk_file.h"
 #include "loci/memory/disk/disk_format.h"
 #include "loci/memory/disk/disk_models.h"
+#include "loci/memory/disk/disk_store.h"
 #include "loci/memory/disk/disk_unused_folder.h"
 
 namespace loci {
@@ -227,6 +229,74 @@ TEST_F(DiskFolderLock, ADeletedLockFileLetsNobodyIn) {
   ASSERT_TRUE(folder.ok()) << folder.status().to_string();
   EXPECT_EQ(folder->lock().status().code(), StatusCode::kCancelled);
   EXPECT_TRUE(std::filesystem::exists(file("superblock")));
+}
+
+TEST_F(DiskFolderLock, ADeletedLockFileIsMadeAnew) {
+  ASSERT_TRUE(make_disk_folder(path_)->lock(moment_).ok());
+  std::filesystem::copy(file("lock"), folder_.file("older"));
+  const auto server_of_it = make_disk_folder(path_);
+  EXPECT_EQ(server_of_it->keep_lock(), "") << "nobody has it";
+  ASSERT_TRUE(server_of_it->lock({}).ok());
+  EXPECT_EQ(server_of_it->keep_lock(), "");
+  for (const bool replaced : {false, true}) {
+    std::filesystem::remove(file("lock"));
+    if (replaced) std::filesystem::rename(folder_.file("older"), file("lock"));
+    EXPECT_EQ(disk_folder_user(path_), 0);
+    const std::string line = server_of_it->keep_lock();
+    EXPECT_NE(line.find("/lock: was deleted or replaced"), std::string::npos) << line;
+    EXPECT_EQ(disk_folder_user(path_), ::getpid());
+    EXPECT_EQ(server_of_it->keep_lock(), "");
+    const std::string refused = message_of(server());
+    EXPECT_NE(refused.find("another server (process "), std::string::npos) << refused;
+  }
+}
+
+// As where the file system locks no folders.
+TEST_F(DiskFolderLock, WhoHasTheNewLockFileIsNamed) {
+  const auto server_of_it = make_disk_folder(path_);
+  ASSERT_TRUE(server_of_it->lock({}).ok());
+  std::filesystem::remove(file("lock"));
+  {
+    const Descriptor other(::open(file("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    struct flock whole{};
+    whole.l_type = F_WRLCK;
+    whole.l_whence = SEEK_SET;
+    ASSERT_EQ(::fcntl(other.get(), F_OFD_SETLK, &whole), 0);
+    EXPECT_EQ(server_of_it->keep_lock(), "") << "somebody tries it";
+    std::string said;
+    for (int i = 0; i < 100; ++i) said += server_of_it->keep_lock();
+    const std::size_t at = said.find("another process has it now");
+    ASSERT_NE(at, std::string::npos) << said;
+    EXPECT_EQ(said.find("another process", at + 1), std::string::npos) << said << ": once";
+  }
+  EXPECT_NE(server_of_it->keep_lock().find("made anew"), std::string::npos);
+}
+
+TEST_F(DiskFolderLock, AFolderThatWentGetsNoLockFile) {
+  const auto server_of_it = make_disk_folder(path_);
+  ASSERT_TRUE(server_of_it->lock({}).ok());
+  std::filesystem::rename(path_, leftover_of(path_));
+  EXPECT_EQ(server_of_it->keep_lock(), "");
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  std::filesystem::create_directory(path_);
+  EXPECT_EQ(server_of_it->keep_lock(), "");
+  EXPECT_TRUE(std::filesystem::is_empty(path_)) << "it is another one";
+}
+
+TEST_F(DiskFolderLock, AStoreKeepsTheLocksOfAllItsFolders) {
+  std::vector<std::string> warned;
+  DiskStoreOptions options{.groups = {{.layers = 4, .layer_slice_bytes = 4096}}};
+  const std::vector<std::string> folders = {path_, folder_.file("other")};
+  for (const std::string& folder : folders) options.directories.push_back({.path = folder, .bytes = 8 << 20});
+  options.warn = [&](const std::string& line) { warned.push_back(line); };
+  const auto store = DiskStore::open(options);
+  ASSERT_TRUE(store.ok()) << store.status().to_string();
+  (*store)->keep_locks();
+  EXPECT_TRUE(warned.empty());
+  for (const std::string& folder : folders) std::filesystem::remove(folder + "/lock");
+  (*store)->keep_locks();
+  EXPECT_EQ(warned.size(), 2u);
+  for (const std::string& folder : folders) EXPECT_EQ(disk_folder_user(folder), ::getpid());
 }
 
 }  // namespace

@@ -245,6 +245,12 @@ class RealDiskStore final : public DiskStore {
     return oldest;
   }
 
+  void keep_locks() override {
+    for (const DiskFileSet::Directory& one : common_->files.directories) {
+      if (const std::string line = one.folder->keep_lock(); !line.empty()) common_->warn(line);
+    }
+  }
+
  private:
   void check_slot(std::uint32_t group, SlotId slot) const {
     const DiskLayout& layout = common_->files.layout;

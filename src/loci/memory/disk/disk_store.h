@@ -74,7 +74,8 @@ struct DiskStoreOptions {
   // Called in open(), once for each directory, if it waits for a process that drops state there.
   std::function<void(const std::string&)> say = [](const std::string&) {};
   // Called on a thread of its own if recovery could not read all records, if the store's end waits for a disk
-  // for longer than end_limit, and at the end if records could not be cleared: once each.
+  // for longer than end_limit, and at the end if records could not be cleared: once each. And in
+  // keep_locks().
   std::function<void(const std::string&)> warn = [](const std::string&) {};
   Nanos end_limit = 2 * kNanosPerSecond;
 };
@@ -126,6 +127,9 @@ class DiskStore : public BlockSource {
   // When its least recently used entry was last used, by the dates of the records (milliseconds since 1970);
   // 0: it holds nothing. O(slots), and writes wait meanwhile: for the keeper of the disk's budget alone.
   virtual std::int64_t oldest_used_at() const = 0;
+  // Looks whether somebody deleted or replaced a directory's lock file; if so makes it anew and warns. For
+  // the keeper alone, and now and then.
+  virtual void keep_locks() = 0;
 };
 
 }  // namespace loci

@@ -48,6 +48,7 @@ class SparseFolder final : public DiskFolder {
   const std::string& path() const override { return real_->path(); }
   Status lock(const DiskLockWish& wish) override { return real_->lock(wish); }
   void go_on() override {}
+  std::string keep_lock() override { return {}; }
   Result<std::shared_ptr<DiskFile>> open(std::string_view name, FileCaching caching) override {
     return real_->open(name, caching);
   }

@@ -70,6 +70,7 @@ class FaultyDisk::Folder final : public DiskFolder {
   const std::string& path() const override { return path_; }
   Status lock(const DiskLockWish&) override { return {}; }
   void go_on() override {}
+  std::string keep_lock() override { return {}; }
   Result<std::shared_ptr<DiskFile>> open(std::string_view name, FileCaching caching) override {
     const MutexLock lock(disk_.mutex_);
     const auto& files = disk_.directories_[path_];
