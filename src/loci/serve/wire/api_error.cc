@@ -83,6 +83,15 @@ ApiError stopping_error() {
                            std::string(error_codes::kDraining), 5);
 }
 
+ApiError too_many_answers() {
+  ApiError error = http_error(503,
+                              "answers that clients have not taken yet leave no room for this one, or this "
+                              "client's are larger than its share; read those first, or try again later",
+                              "too_many_answers");
+  error.retry_after_seconds = 1;
+  return error;
+}
+
 ApiError device_error(const Status& health) {
   if (health.code() == StatusCode::kDeadlineExceeded)
     return unavailable_error("the device stands still: " + health.message(),

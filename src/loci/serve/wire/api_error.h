@@ -41,6 +41,8 @@ ApiError http_error(int http_status, std::string message, std::string code = {})
 ApiError unavailable_error(std::string message, std::string code, std::uint32_t retry_after_seconds);
 // Likewise, for a new request once the server drains.
 ApiError stopping_error();
+// Likewise, for a while: answers that clients have yet to take leave no room for this one.
+ApiError too_many_answers();
 // `health` is Engine::health(), not ok: kDeviceLost, or kDeviceStalled while it stands still.
 ApiError device_error(const Status& health);
 // The prompt and at least one new token don't fit: 400 with both numbers. Clients shorten a conversation when

@@ -258,6 +258,22 @@ TEST_F(PrepareTest, TokenizeAndBack) {
   EXPECT_EQ(std::get<ApiError>(tokenize("{}", served(9))).param, "content");
 }
 
+// A body of 2 MB may name a million tokens, and a vocabulary may have tokens of hundreds of bytes.
+TEST_F(PrepareTest, TheTextOfTokensHasABound) {
+  const auto ends = std::get<std::string>(tokenize(R"({"content":"<|im_end|>"})", served(9)));
+  const std::string end = std::to_string(Json::parse(ends)["tokens"][0].get<std::uint32_t>());
+  const auto text_of = [&](int count) {
+    std::string body = R"({"tokens":[)" + end;
+    for (int i = 1; i < count; ++i) body += "," + end;
+    return detokenize(body + "]}", served(9));
+  };
+  EXPECT_EQ(Json::parse(std::get<std::string>(text_of(800'000)))["prompt"].get<std::string>().size(),
+            8'000'000u);
+  const auto refused = text_of(900'000);
+  ASSERT_TRUE(std::holds_alternative<ApiError>(refused));
+  EXPECT_EQ(std::get<ApiError>(refused).param, "tokens");
+}
+
 TEST_F(PrepareTest, TextsOfTokensInBothShapes) {
   const auto answer = [&](const Json& extra) {
     Json request = {{"content", "Hi <|im_end|>"}};

@@ -18,6 +18,11 @@ asio::awaitable<void> transform(ApiServices& services, Call& call, Transformer t
   }
   const auto job = [&] { return transformer(call.exchange.request().body, *served); };
   std::variant<std::string, ApiError> result = co_await services.workers.run(call.tenant->id, job);
+  call.exchange.drop_body();
+  // It may be a hundred times as large as the body, and its client may take it slowly.
+  ByteBudget::Charge charge(services.answers, call.exchange.party());
+  const auto* found = std::get_if<std::string>(&result);
+  if (found != nullptr && !charge.grow_to(found->size())) result = too_many_answers();
   if (auto* body = std::get_if<std::string>(&result))
     co_await call.answer(std::move(*body));
   else

@@ -124,10 +124,18 @@ std::variant<std::string, ApiError> detokenize(std::string_view body, const Serv
       !status.ok()) {
     return api_error(status);
   }
+  std::size_t bytes = 0;
+  for (const TokenId token : request->tokens) bytes += served.model->tokenizer.token_spelling(token).size();
+  if (bytes > kTextBytesMax) {
+    return api_error(
+        invalid_argument(fmt::format("expected tokens that spell a text of at most {}, found {}; send fewer",
+                                     format_bytes(kTextBytesMax), format_bytes(bytes)),
+                         "tokens"));
+  }
   Result<std::string> text = served.model->tokenizer.decode(request->tokens, ControlText::kAsControl);
   if (!text.ok()) return api_error(text.status());
-  const Json answer = {{"content", *text}, {"prompt", *text}};
-  return dump_json(answer);
+  const std::string shown = dump_json(Json(std::move(*text)));
+  return fmt::format(R"({{"content":{},"prompt":{}}})", shown, shown);
 }
 
 }  // namespace loci

@@ -27,6 +27,9 @@ Result<std::vector<TokenId>> tokens_of_request(const Json& request, const Served
 // Of more tokens /tokenize shows no texts: an answer stays below some tens of megabytes.
 inline constexpr std::size_t kShownTokensMax = 1'000'000;
 
+// A longer text /detokenize does not spell: with a million tokens it could have hundreds of megabytes.
+inline constexpr std::size_t kTextBytesMax = std::size_t{8} << 20;
+
 // The answers of /tokenize and /detokenize.
 std::variant<std::string, ApiError> tokenize(std::string_view body, const ServedModel& served);
 std::variant<std::string, ApiError> detokenize(std::string_view body, const ServedModel& served);

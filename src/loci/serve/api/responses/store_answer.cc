@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include "loci/serve/wire/api_error.h"
+
 namespace loci {
 namespace asio = boost::asio;
 

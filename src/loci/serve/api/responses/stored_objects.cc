@@ -100,15 +100,6 @@ std::string title_of(const ConversationSummary& summary) {
   return {};
 }
 
-ApiError too_many_answers() {
-  ApiError error = http_error(503,
-                              "answers that clients have not taken yet leave no room for this one, or this "
-                              "client's are larger than its share; read those first, or try again later",
-                              "too_many_answers");
-  error.retry_after_seconds = 1;
-  return error;
-}
-
 ApiError no_such(std::string_view kind, std::string_view id) {
   return http_error(404, fmt::format("there is no {} '{}'", kind, utf8_prefix(id, 100)), "not_found");
 }

@@ -28,8 +28,6 @@ inline constexpr std::size_t kTitleBytesMax = 80;
 // The "title" in its metadata, else the beginning of its first user message; empty: it has neither.
 std::string title_of(const ConversationSummary& summary);
 
-// 503, for a while: answers that clients have yet to take leave no room for this one.
-ApiError too_many_answers();
 // Of what takes more than its tenant may store. The store does not know the request, so its error names no
 // field: `field` is the request's that would have to be another.
 Status named_quota_error(const Status& status, std::string_view field);
