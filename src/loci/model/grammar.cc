@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "loci/model/grammar.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "loci/model/ascii_classes.h"
 #include "loci/model/gbnf.h"
 #include "loci/model/text_handles.h"
@@ -12,6 +15,11 @@ namespace {
 // Of the cache. A compiled grammar takes from some kilobytes to some megabytes.
 constexpr std::size_t kCachedMax = 64;
 constexpr std::size_t kCachedBytesMax = std::size_t{4} << 20;  // of texts
+
+// What it takes of the cache: at least as much as each of so many has.
+std::size_t weight_of(const GrammarSource& source) {
+  return std::max(source.bytes(), kCachedBytesMax / kCachedMax);
+}
 
 std::int32_t abi_kind(GrammarKind kind) {
   switch (kind) {
@@ -96,8 +104,10 @@ Result<const loci_text_grammar_env*> GrammarCompiler::environment() {
   return environment_.get();
 }
 
-Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSource& source) {
-  if (std::shared_ptr<const Grammar> found = find(source)) return found;
+Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSource& source,
+                                                                std::string_view owner) {
+  const Key key{.owner = std::string(owner), .source = source};
+  if (std::shared_ptr<const Grammar> found = find(key)) return found;
   LOCI_ASSIGN_OR_RETURN(const loci_text_grammar_env* const environment, this->environment());
   std::string rewritten;
   if (source.kind == GrammarKind::kGbnf) {
@@ -112,30 +122,39 @@ Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSou
     return invalid_argument(take_text(error));
   const auto size = static_cast<std::uint32_t>(vocabulary_->vocabulary.tokens.size());
   const std::shared_ptr<const Grammar> grammar(new Grammar(handle, size));
-  keep(source, grammar);
+  keep(key, grammar);
   return grammar;
 }
 
-std::shared_ptr<const Grammar> GrammarCompiler::find(const GrammarSource& source) {
+std::shared_ptr<const Grammar> GrammarCompiler::find(const Key& key) {
   const MutexLock lock(cache_mutex_);
-  const auto found = cached_.find(source);
+  const auto found = cached_.find(key);
   if (found == cached_.end()) return nullptr;
   cache_.splice(cache_.begin(), cache_, found->second);
   return found->second->grammar;
 }
 
-void GrammarCompiler::keep(const GrammarSource& source, const std::shared_ptr<const Grammar>& grammar) {
+void GrammarCompiler::keep(const Key& key, const std::shared_ptr<const Grammar>& grammar) {
   const MutexLock lock(cache_mutex_);
   // Another thread may have compiled the same; a text that fills the cache is not worth it.
-  if (source.bytes() > kCachedBytesMax / 4 || cached_.contains(source)) return;
-  cache_.push_front(Cached{source, grammar});
-  cached_.emplace(source, cache_.begin());
-  cached_bytes_ += source.bytes();
-  while (cache_.size() > kCachedMax || cached_bytes_ > kCachedBytesMax) {
-    cached_bytes_ -= cache_.back().source.bytes();
-    cached_.erase(cache_.back().source);
-    cache_.pop_back();
-  }
+  if (key.source.bytes() > kCachedBytesMax / 4 || cached_.contains(key)) return;
+  cache_.push_front(Cached{key, grammar});
+  cached_.emplace(key, cache_.begin());
+  weights_[key.owner] += weight_of(key.source);
+  weight_ += weight_of(key.source);
+  while (weight_ > kCachedBytesMax) drop_one();
+}
+
+// Of the owner with the most, what it used least recently: so nobody drives out all of another's.
+void GrammarCompiler::drop_one() {
+  const auto most = std::ranges::max_element(weights_, {}, [](const auto& one) { return one.second; });
+  const auto is_its = [&](const Cached& one) { return one.key.owner == most->first; };
+  const auto last = std::prev(std::find_if(cache_.rbegin(), cache_.rend(), is_its).base());
+  const std::size_t weight = weight_of(last->key.source);
+  weight_ -= weight;
+  if ((most->second -= weight) == 0) weights_.erase(most);
+  cached_.erase(last->key);
+  cache_.erase(last);
 }
 
 }  // namespace loci

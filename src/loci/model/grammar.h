@@ -98,8 +98,9 @@ inline bool mask_allows(std::span<const std::uint32_t> mask, TokenId token) {
   return token.value / 32 < mask.size() && ((mask[token.value / 32] >> (token.value % 32)) & 1u) != 0;
 }
 
-// Compiles grammars for one vocabulary and keeps those that were used last. Thread-safe. The first call of
-// compile() builds tables of the vocabulary, which takes some tenths of a second.
+// Compiles grammars for one vocabulary and keeps those that were used last. What one owner had compiled is
+// compiled again for another, so that the time tells nobody what others have sent. Thread-safe. The first
+// call of compile() builds tables of the vocabulary, which takes some tenths of a second.
 class GrammarCompiler {
  public:
   // The tokenizer, or what it was moved to, must outlive the compiler.
@@ -110,11 +111,16 @@ class GrammarCompiler {
 
   // Takes from a millisecond to a second, so call it on a worker. Errors: kInvalidArgument, saying what is
   // wrong with the text; the caller adds the field that it came from.
-  Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source);
+  Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source, std::string_view owner = {});
 
  private:
-  struct Cached {
+  struct Key {
+    std::string owner;
     GrammarSource source;
+    friend auto operator<=>(const Key&, const Key&) = default;
+  };
+  struct Cached {
+    Key key;
     std::shared_ptr<const Grammar> grammar;
   };
   struct Deleter {
@@ -122,8 +128,9 @@ class GrammarCompiler {
   };
 
   Result<const loci_text_grammar_env*> environment();
-  std::shared_ptr<const Grammar> find(const GrammarSource& source);
-  void keep(const GrammarSource& source, const std::shared_ptr<const Grammar>& grammar);
+  std::shared_ptr<const Grammar> find(const Key& key);
+  void keep(const Key& key, const std::shared_ptr<const Grammar>& grammar);
+  void drop_one() REQUIRES(cache_mutex_);
 
   const Tokenizer::State* vocabulary_;
   Mutex environment_mutex_;
@@ -131,8 +138,9 @@ class GrammarCompiler {
 
   Mutex cache_mutex_;
   std::list<Cached> cache_ GUARDED_BY(cache_mutex_);  // the one used last comes first
-  std::map<GrammarSource, std::list<Cached>::iterator> cached_ GUARDED_BY(cache_mutex_);
-  std::size_t cached_bytes_ GUARDED_BY(cache_mutex_) = 0;  // of their texts
+  std::map<Key, std::list<Cached>::iterator> cached_ GUARDED_BY(cache_mutex_);
+  std::map<std::string, std::size_t> weights_ GUARDED_BY(cache_mutex_);  // of owners with any
+  std::size_t weight_ GUARDED_BY(cache_mutex_) = 0;                      // of all
 };
 
 }  // namespace loci

@@ -133,6 +133,21 @@ TEST_F(GrammarTest, MatchersAreIndependentAndCompiledGrammarsAreKept) {
   EXPECT_EQ(follow(first, "b"), MatchState::kComplete);
 }
 
+// Else the time to the first token would tell who has sent the same before.
+TEST_F(GrammarTest, WhatOneOwnerCompiledIsCompiledAgainForAnother) {
+  const GrammarSource source{GrammarKind::kChoice, R"(["yes","no"])"};
+  const auto anns = compiler_.compile(source, "ann").value();
+  EXPECT_EQ(compiler_.compile(source, "ann").value(), anns);
+  const auto bobs = compiler_.compile(source, "bob").value();
+  EXPECT_NE(bobs, anns);
+  EXPECT_NE(compiler_.compile(source).value(), anns);
+  // Nor does one drive out all that another one has.
+  for (int i = 0; i < 200; ++i)
+    ASSERT_TRUE(compiler_.compile({GrammarKind::kChoice, fmt::format("[\"{}\"]", i)}, "bob").ok());
+  EXPECT_EQ(compiler_.compile(source, "ann").value(), anns);
+  EXPECT_NE(compiler_.compile(source, "bob").value(), bobs) << "its own, unused for longest, went";
+}
+
 TEST_F(GrammarTest, RefusesTokensThatTheMaskDoesNotHave) {
   GrammarMatcher matcher = start(GrammarKind::kChoice, R"(["ab"])");
   EXPECT_EQ(matcher.accept(byte_token('b')).status().code(), StatusCode::kInternal);

@@ -90,7 +90,26 @@ std::optional<ApiError> refuse_long_prompt(std::span<const std::string_view> tex
   return context_length_error(**beyond, served.context_tokens, std::string(field), false);
 }
 
-Prepared check_generation(PreparedGeneration out, const ServedModel& served, std::string_view name) {
+namespace {
+
+// Compiles for one tenant, and within it for those with the same salt.
+class Grammars {
+ public:
+  Grammars(const ServedModel& served, std::string_view tenant, std::string_view salt)
+      : compiler_(*served.model->grammars), owner_(fmt::format("{}:{}{}", tenant.size(), tenant, salt)) {}
+  Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source) const {
+    return compiler_.compile(source, owner_);
+  }
+
+ private:
+  GrammarCompiler& compiler_;
+  std::string owner_;
+};
+
+}  // namespace
+
+Prepared check_generation(PreparedGeneration out, const ServedModel& served, std::string_view tenant,
+                          std::string_view name) {
   GenerationFields& fields = out.fields;
   if (auto error = check_model(fields.model, served)) return *std::move(error);
   const std::uint32_t vocabulary = served.model->spec.vocabulary;
@@ -108,7 +127,7 @@ Prepared check_generation(PreparedGeneration out, const ServedModel& served, std
   if (auto error = fit_prompts(out, served, name)) return *std::move(error);
   if (fields.constraint && out.grammar == nullptr) {
     Result<std::shared_ptr<const Grammar>> grammar =
-        served.model->grammars->compile(fields.constraint->source);
+        Grammars(served, tenant, fields.cache_salt).compile(fields.constraint->source);
     if (!grammar.ok())
       return api_error(invalid_argument(grammar.status().message(), fields.constraint->field));
     out.grammar = std::move(*grammar);
@@ -200,7 +219,7 @@ constexpr std::size_t kSchemasTriedMax =
 
 // The tools that may be called, with what a grammar can hold their arguments to. A schema that no grammar
 // knows is refused where the tool is strict; else the tool's arguments are any object then, as with OpenAI.
-Result<ToolUse> with_known_schemas(ToolUse use, GrammarCompiler& grammars) {
+Result<ToolUse> with_known_schemas(ToolUse use, const Grammars& grammars) {
   std::size_t bytes = 0;
   for (Tool& tool : use.tools) {
     if (!use.may_call(tool.name)) continue;
@@ -218,7 +237,7 @@ Result<ToolUse> with_known_schemas(ToolUse use, GrammarCompiler& grammars) {
 
 // The content's constraint, framed by the calls that the reply may be instead.
 Result<std::shared_ptr<const Grammar>> compile_framed(const ConstraintSpec& constraint, std::string frame,
-                                                      const ToolUse& use, GrammarCompiler& grammars) {
+                                                      const ToolUse& use, const Grammars& grammars) {
   GrammarSource source = constraint.source;
   source.frame = std::move(frame);
   Result<std::shared_ptr<const Grammar>> grammar = grammars.compile(source);
@@ -234,7 +253,7 @@ Result<std::shared_ptr<const Grammar>> compile_framed(const ConstraintSpec& cons
 // What a reply is held to that must call, that calls or has constrained content, or that may not call all
 // tools. The prompt is there, and the parser's options.
 Status set_grammar(const ToolUse& use, const std::optional<std::string>& continued, const ServedModel& served,
-                   PreparedGeneration& out) {
+                   const Grammars& grammars, PreparedGeneration& out) {
   const Tokenizer& tokenizer = served.model->tokenizer;
   const auto control = [&](std::string_view text) -> std::optional<TokenId> {
     const std::optional<TokenId> token = tokenizer.find(text);
@@ -246,8 +265,7 @@ Status set_grammar(const ToolUse& use, const std::optional<std::string>& continu
   if (constraint && use.any() && !use.must_call() && !continued) {
     LOCI_ASSIGN_OR_RETURN(std::string frame, calls_or_content_frame(use, *constraint, served.chat.output,
                                                                     control, in_reasoning));
-    LOCI_ASSIGN_OR_RETURN(out.grammar,
-                          compile_framed(*constraint, std::move(frame), use, *served.model->grammars));
+    LOCI_ASSIGN_OR_RETURN(out.grammar, compile_framed(*constraint, std::move(frame), use, grammars));
     out.parser->calls = CallPlace::kInsteadOfText;
     return {};
   }
@@ -257,13 +275,13 @@ Status set_grammar(const ToolUse& use, const std::optional<std::string>& continu
     if (!text && !constraint && !continued)
       text = allowed_calls_grammar(tools, served.chat.output, control, in_reasoning);
     if (!text) return std::shared_ptr<const Grammar>();
-    auto grammar = served.model->grammars->compile({.kind = GrammarKind::kLark, .text = *text});
+    auto grammar = grammars.compile({.kind = GrammarKind::kLark, .text = *text});
     if (!grammar.ok()) return invalid_argument("their schemas: " + grammar.status().message(), "tools");
     return grammar;
   };
   auto grammar = compile(use);
   if (!grammar.ok()) {
-    LOCI_ASSIGN_OR_RETURN(const ToolUse known, with_known_schemas(use, *served.model->grammars));
+    LOCI_ASSIGN_OR_RETURN(const ToolUse known, with_known_schemas(use, grammars));
     grammar = compile(known);
   }
   if (!grammar.ok()) return grammar.status();
@@ -346,11 +364,12 @@ Prepared prepare_chat(ChatRequest request, std::string_view field, const ServedM
   out.prompts.push_back(std::move(prompt->tokens));
   set_parser(tools, request.reasoning, prompt->continued, served, out);
   forbid_calls(tools, served, out);
-  if (Status status = set_grammar(tools, prompt->continued, served, out); !status.ok())
+  const Grammars grammars(served, tenant, out.fields.cache_salt);
+  if (Status status = set_grammar(tools, prompt->continued, served, grammars, out); !status.ok())
     return api_error(status);
   // What a constraint alone writes begins with its first word, and is text.
   if (out.fields.constraint && !out.grammar) out.parser.reset();
-  return check_generation(std::move(out), served, field);
+  return check_generation(std::move(out), served, tenant, field);
 }
 
 }  // namespace loci

@@ -91,7 +91,8 @@ using Prepared = std::variant<PreparedGeneration, ApiError>;
 // Checks the fields whose limits the model sets, fills in the tokens that end a reply, and compiles the
 // reply's constraint (unless `grammar` is set already, by tools that may be called). `field` names the
 // prompt in errors.
-Prepared check_generation(PreparedGeneration prepared, const ServedModel& served, std::string_view field);
+Prepared check_generation(PreparedGeneration prepared, const ServedModel& served, std::string_view tenant,
+                          std::string_view field);
 // How an error names one of a request's prompts: "prompt", or "prompt[1]" where there are several.
 std::string prompt_field(std::string_view name, std::size_t prompt, std::size_t prompts);
 // The error of a prompt whose `texts` are so long that no token after their beginning needs to be counted

@@ -19,7 +19,9 @@ asio::awaitable<void> answer_completions(ApiServices& services, Call& call) {
                        .created = call.created_at(),
                        .model = served.model->id,
                        .fingerprint = served.fingerprint};
-  const auto job = [&] { return prepare_completion(call.exchange.request().body, served, head); };
+  const auto job = [&] {
+    return prepare_completion(call.exchange.request().body, served, head, call.tenant->id);
+  };
   Prepared prepared = co_await services.workers.run(call.tenant->id, job);
   if (auto* error = std::get_if<ApiError>(&prepared)) {
     co_await call.fail(std::move(*error));

@@ -34,7 +34,8 @@ Result<std::string> text_of(const Prompt& prompt, const Tokenizer& tokenizer) {
 
 }  // namespace
 
-Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head) {
+Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head,
+                            std::string_view tenant) {
   const Result<Json> json = parse_json(body);
   if (!json.ok()) return api_error(json.status());
   Result<CompletionRequest> request = parse_completion_request(*json, served.defaults);
@@ -66,7 +67,7 @@ Prepared prepare_completion(std::string_view body, const ServedModel& served, Re
     if (!tokens.ok()) return api_error(tokens.status());
     out.prompts.push_back(std::move(*tokens));
   }
-  Prepared checked = check_generation(std::move(out), served, "prompt");
+  Prepared checked = check_generation(std::move(out), served, tenant, "prompt");
   auto* prepared = std::get_if<PreparedGeneration>(&checked);
   if (prepared == nullptr) return checked;
   for (const Prompt& prompt : echoed) {

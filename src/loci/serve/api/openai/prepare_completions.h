@@ -15,6 +15,7 @@ Prepared prepare_chat_completion(std::string_view body, const ServedModel& serve
                                  std::string_view tenant);
 // `head` has the reply's id, time and model; the request's wishes are filled in. Sets the generation's
 // format.
-Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head);
+Prepared prepare_completion(std::string_view body, const ServedModel& served, ReplyHead head,
+                            std::string_view tenant = {});
 
 }  // namespace loci
