@@ -7,6 +7,10 @@
 
 use tokenizers::{NormalizedString, Normalizer, NormalizerWrapper};
 
+/// By how many times a replacement may be longer than what it replaces. U+FDFA, of 3 bytes, has one of 33 in
+/// every published map. Without a bound a text of some kilobytes could become gigabytes.
+pub const GROWTH_MAX: usize = 16;
+
 pub struct CharsMap {
     units: Vec<u32>,
     replacements: Vec<u8>,
@@ -40,7 +44,39 @@ impl CharsMap {
             return Err(format!("expected a trie of whole units of 4 bytes, found {size} bytes"));
         }
         let units = array.chunks_exact(4).map(|unit| u32::from_le_bytes([unit[0], unit[1], unit[2], unit[3]]));
-        Ok(CharsMap { units: units.collect(), replacements: bytes[4 + size..].to_vec() })
+        let map = CharsMap { units: units.collect(), replacements: bytes[4 + size..].to_vec() };
+        map.check_growth()?;
+        Ok(map)
+    }
+
+    /// Each node once, where the fewest bytes lead to it: a damaged trie may lead back to where it has been.
+    fn check_growth(&self) -> Result<(), String> {
+        let Some(root) = self.units.first() else { return Ok(()) };
+        let mut seen = vec![false; self.units.len()];
+        let mut nodes = vec![offset(*root)];
+        for length in 1.. {
+            let most = length * GROWTH_MAX;
+            let mut next = Vec::new();
+            for (node, byte) in nodes.iter().flat_map(|node| (1..=255usize).map(move |byte| (*node, byte))) {
+                let place = node ^ byte;
+                let Some(unit) = self.units.get(place).copied() else { continue };
+                if label(unit) as usize != byte || std::mem::replace(&mut seen[place], true) {
+                    continue;
+                }
+                let child = place ^ offset(unit);
+                next.push(child);
+                let leaf = if has_value(unit) { self.units.get(child) } else { None };
+                let rest = leaf.and_then(|leaf| self.replacements.get(value(*leaf)..)).unwrap_or(&[]);
+                if rest.len() > most && !rest[..=most].contains(&0) {
+                    return Err(format!("expected a replacement of at most {most} bytes for {length}"));
+                }
+            }
+            if next.is_empty() {
+                break;
+            }
+            nodes = next;
+        }
+        Ok(())
     }
 
     /// The longest beginning of `text` that the map replaces: its length and the replacement.

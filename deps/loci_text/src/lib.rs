@@ -9,6 +9,7 @@ mod grammar;
 mod grammar_abi;
 mod guard;
 mod marks;
+mod normalizer_bounds;
 mod pre_tokenizer;
 mod python;
 mod schema_bounds;

@@ -166,14 +166,19 @@ fn wholes_of(vocabulary: &Vocabulary) -> Result<(AhoCorasick, Vec<Whole>), Strin
 /// No published control token comes near it. Templates compare texts with control tokens and their parts.
 const CONTROL_BYTES_MAX: usize = 1000;
 
+/// Nor any other published token: replies are made of them.
+const TOKEN_BYTES_MAX: usize = 4096;
+
 /// `place`: the field that has the tokens.
-fn check_control_texts(vocabulary: &Vocabulary, place: &str) -> Result<(), String> {
+fn check_texts(vocabulary: &Vocabulary, place: &str) -> Result<(), String> {
     for (id, (text, kind)) in vocabulary.tokens.iter().zip(&vocabulary.kinds).enumerate() {
-        if kind.is_control() && text.len() > CONTROL_BYTES_MAX {
-            return Err(format!(
-                "{place}[{id}]: expected a control token of at most {CONTROL_BYTES_MAX} bytes, found {}",
-                text.len()
-            ));
+        let (what, most) = if kind.is_control() {
+            ("a control token", CONTROL_BYTES_MAX)
+        } else {
+            ("a token", TOKEN_BYTES_MAX)
+        };
+        if text.len() > most {
+            return Err(format!("{place}[{id}]: expected {what} of at most {most} bytes, found {}", text.len()));
         }
     }
     Ok(())
@@ -182,7 +187,7 @@ fn check_control_texts(vocabulary: &Vocabulary, place: &str) -> Result<(), Strin
 impl Tokenizer {
     /// `takes_blanks`: blanks after special tokens belong to them, but for those of `WITHOUT_BLANKS`.
     pub fn new(vocabulary: Vocabulary, scheme: Scheme, takes_blanks: bool) -> Result<Tokenizer, String> {
-        check_control_texts(&vocabulary, "tokenizer.ggml.tokens")?;
+        check_texts(&vocabulary, "tokenizer.ggml.tokens")?;
         let vocabulary = Arc::new(vocabulary);
         let rstrip = |text: &str| takes_blanks && !WITHOUT_BLANKS.contains(&text);
         let mut encoders = encoders_of_scheme(&vocabulary, scheme)?;
@@ -203,7 +208,7 @@ impl Tokenizer {
 
     pub fn from_json(json: TokenizerJson) -> Result<Tokenizer, String> {
         let mut json = json;
-        check_control_texts(&json.vocabulary, "vocabulary")?;
+        check_texts(&json.vocabulary, "vocabulary")?;
         let vocabulary = Arc::new(std::mem::take(&mut json.vocabulary));
         let model = match std::mem::replace(&mut json.model, JsonModel::Bpe(serde_json::Value::Null)) {
             JsonModel::Bpe(value) => {

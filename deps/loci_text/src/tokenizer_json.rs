@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use crate::cutter::Cutter;
+use crate::normalizer_bounds;
 use crate::tokenizer::Place;
 use crate::unigram::named_byte;
 use crate::vocabulary::{TokenKind, Vocabulary};
@@ -282,6 +283,9 @@ impl TokenizerJson {
         let vocabulary = classify(slots, &mut added, unknown, byte_fallback, control, control_ids);
         let spelling = read_spelling(&root)?;
         check_templates(&root)?;
+        let mut normalizers = Vec::new();
+        steps(field(&root, "normalizer"), "normalizers", &mut normalizers);
+        normalizer_bounds::check(&normalizers)?;
         let model = if kind == "BPE" {
             let control: HashSet<&str> = vocabulary.control_texts().collect();
             let unknown = unknown.map(|id| vocabulary.tokens[id as usize].as_str());

@@ -341,5 +341,35 @@ TEST(TokenizerJson, NamesTheFieldAtFault) {
   expect_field(with("/decoder/type", "WordPiece"), "tokenizer.json: decoder");
 }
 
+// A file could make a text of some kilobytes one of gigabytes.
+TEST(TokenizerJson, ANormaliserLengthensATextBoundedly) {
+  const auto with = [](const json& normalizer) {
+    json model = unigram_json();
+    model["normalizer"] = normalizer;
+    return make(model).status();
+  };
+  const auto replace = [](const char* kind, const char* pattern, const std::string& content) {
+    json step = json::object({{"type", "Replace"}, {"content", content}});
+    step["pattern"][kind] = pattern;
+    return step;
+  };
+  const auto prepend = [](const std::string& text) {
+    return json::object({{"type", "Prepend"}, {"prepend", text}});
+  };
+  const auto sequence = [](const json& one, const json& other) {
+    return json::object({{"type", "Sequence"}, {"normalizers", json::array({one, other})}});
+  };
+  const auto longer = [&](std::size_t times) { return replace("String", "a", std::string(times, 'a')); };
+  EXPECT_TRUE(with(sequence(prepend("▁"), replace("String", " ", "▁"))).ok());
+  EXPECT_TRUE(with(longer(64)).ok());
+  json untyped = longer(65);
+  untyped.erase("type");
+  for (const json& one :
+       {longer(65), untyped, sequence(longer(9), longer(8)), prepend(std::string(65, 'b')),
+        replace("String", "", std::string(64, 'b')), replace("Regex", "x*", std::string(64, 'b'))}) {
+    EXPECT_EQ(with(one).field(), "tokenizer.json: normalizer") << one << with(one).to_string();
+  }
+}
+
 }  // namespace
 }  // namespace loci

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -361,6 +362,11 @@ TEST(Tokenizer, LongTokensHaveALimit) {
   EXPECT_TRUE(refused.field().starts_with("tokenizer.ggml.tokens[")) << refused.field();
   EXPECT_EQ(refused.message(), "expected a control token of at most 1000 bytes, found 1001");
   EXPECT_TRUE(tokenizer_from(byte_level_writer({std::string(1000, '<')}, {})).ok());
+  const auto refusal = [](std::size_t bytes) {
+    return tokenizer_from(byte_level_writer({}, {std::string(bytes, 'x')})).status().message();
+  };
+  EXPECT_EQ(refusal(4096), "");
+  EXPECT_EQ(refusal(4097), "expected a token of at most 4096 bytes, found 4097");
   TypedTokens doubled;
   for (std::size_t size = 1; size <= 1024; size *= 2) doubled.emplace_back(std::string(size, 'x'), 1);
   GgufWriter writer = sentence_piece_writer(doubled);
@@ -407,6 +413,36 @@ TEST(Tokenizer, TakesTheBestUnigrams) {
   GgufWriter writer = unigram_writer(false);
   writer.add("tokenizer.ggml.precompiled_charsmap", GgufArray{std::vector<std::int8_t>{100, 0, 0, 0, 1}});
   EXPECT_EQ(tokenizer_from(writer).status().field(), "tokenizer.ggml.precompiled_charsmap");
+}
+
+// A trie with one entry, 'a', and what replaces it.
+std::vector<std::int8_t> chars_map(std::size_t replacement_bytes) {
+  std::vector<std::uint32_t> units(256, 0x80000000u);  // which have no label
+  units[0] = 1 << 10;                                  // the root, whose children are at 1 ^ byte
+  units[1 ^ 'a'] = 'a' | 1u << 8 | (1u ^ 'a' ^ 200) << 10;
+  units[200] = 0;  // the leaf: where the replacement begins
+  std::vector<std::int8_t> out(4 + 4 * units.size());
+  const auto size = static_cast<std::uint32_t>(4 * units.size());
+  std::memcpy(out.data(), &size, 4);
+  std::memcpy(out.data() + 4, units.data(), size);
+  out.insert(out.end(), replacement_bytes, 'b');
+  out.push_back(0);
+  return out;
+}
+
+// Else a file could make a text of some kilobytes one of gigabytes.
+TEST(Tokenizer, AMapOfCharactersLengthensATextBoundedly) {
+  const auto with = [](std::size_t bytes) {
+    GgufWriter writer = unigram_writer(false);
+    writer.add("tokenizer.ggml.precompiled_charsmap", GgufArray{chars_map(bytes)});
+    return tokenizer_from(writer);
+  };
+  const auto longest = with(16);
+  ASSERT_TRUE(longest.ok()) << longest.status().to_string();
+  EXPECT_EQ(encode(*longest, "a").size(), 1 + 16u) << "the blank before it, and what replaces it";
+  const Status refused = with(17).status();
+  EXPECT_EQ(refused.field(), "tokenizer.ggml.precompiled_charsmap");
+  EXPECT_EQ(refused.message(), "expected a replacement of at most 16 bytes for 1");
 }
 
 TEST(Tokenizer, RefusesInput) {
