@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 #include <spdlog/logger.h>
+#include <sys/stat.h>
 
 #include <cstdlib>
 #include <map>
@@ -60,6 +61,7 @@ Status Tenants::open(KeySources sources, std::shared_ptr<spdlog::logger> log) {
   if (sources_.empty()) return {};
   if (!sources_.file.empty()) watch_.look({sources_.file});
   LOCI_RETURN_IF_ERROR(read());
+  warn_of_writers();
   closed_ = true;
   if (!sources_.file.empty()) watch_.start([this] { return read_again(); });
   return {};
@@ -102,12 +104,22 @@ std::shared_ptr<const Tenants::Table> Tenants::current() const {
 
 bool Tenants::read_again() {
   const Status status = read();
+  if (status.ok()) warn_of_writers();
   if (status.ok())
     log_->info("{} was read again: {} keys", sources_.file, current()->keys.size());
   else if (told_ != status.message())
     log_->error("the keys stay as they were: {}", status.message());
   told_ = status.message();
   return status.ok();
+}
+
+// Whoever writes to it makes keys of any tenant, and of operators.
+void Tenants::warn_of_writers() const {
+  struct stat facts{};
+  if (sources_.file.empty() || ::stat(sources_.file.c_str(), &facts) != 0) return;
+  if ((facts.st_mode & (S_IWGRP | S_IWOTH)) == 0) return;
+  log_->warn("{}: others than its owner may write to it (mode {:04o}), and so make keys: chmod go-w {}",
+             sources_.file, static_cast<unsigned>(facts.st_mode & 07777), sources_.file);
 }
 
 std::optional<TenantLimits> Tenants::limits_of(std::string_view tenant) const {

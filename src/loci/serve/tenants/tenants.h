@@ -71,6 +71,7 @@ class Tenants {
   };
   Status read();
   bool read_again();
+  void warn_of_writers() const;
   std::shared_ptr<const Table> current() const;
 
   std::atomic<bool> closed_ = false;  // set by open()

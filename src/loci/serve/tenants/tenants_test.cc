@@ -160,6 +160,17 @@ TEST_F(TenantsOfAFile, StayWhenAPipeTakesTheFilesPlace) {
   EXPECT_TRUE(eventually([&] { return who(tenants, "key-of-b") == "t"; }));
 }
 
+TEST_F(TenantsOfAFile, WarnOfOthersWhoMayWriteToTheFile) {
+  write(key("a", "t"));
+  std::filesystem::permissions(path_, std::filesystem::perms(0644));
+  Tenants closed, open;
+  ASSERT_TRUE(closed.open({.file = path_}, log_).ok());
+  EXPECT_EQ(said().find("may write to it"), std::string::npos) << said();
+  std::filesystem::permissions(path_, std::filesystem::perms(0664));
+  ASSERT_TRUE(open.open({.file = path_}, log_).ok());
+  EXPECT_NE(said().find("may write to it (mode 0664)"), std::string::npos) << said();
+}
+
 TEST_F(TenantsOfAFile, AreRefusedAtTheStartWhenTheFileIsWrong) {
   Tenants absent, broken;
   EXPECT_EQ(absent.open({.file = path_}, log_).code(), StatusCode::kNotFound);
