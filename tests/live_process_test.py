@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server's process from its start to its end: stops while it is busy, a device that stands still, faults on the command line; and
 `loci chat` beside it."""
+import http.client
 import os
 import pty
 import re
@@ -15,6 +16,7 @@ import time
 import pytest
 
 from live_client import expect, expect_equal, expect_error, greedy, Place, send_unread, Server, stream_events, wait_until
+from redis_server import free_port
 
 pytestmark = pytest.mark.serve("--device-memory", "192MiB", "--context", "2048")
 
@@ -92,6 +94,31 @@ def test_a_log_that_nobody_reads_holds_up_nothing(binary, model, tmp_path):
         server.process.send_signal(signal.SIGTERM)
         expect_equal(server.process.wait(120), 0, "exit code")
         os.close(unread)
+
+
+def test_closed_streams_are_nobodys(binary, model, tmp_path):
+    """Whoever starts it has closed its output: what it says must not go into the next file that it opens."""
+    port = free_port()
+    command = [binary, "serve", model, "--port", str(port), "--disk", "none", "--store", str(tmp_path / "talks.db")]
+    process = subprocess.Popen(["sh", "-c", 'exec "$@" >&- 2>&-', "sh", *command], stdin=subprocess.DEVNULL, env={**os.environ, "LOCI_CONFIG": "", "LOCI_PROFILE": "none"})
+
+    def is_ready():
+        expect(process.poll() is None, "it runs")
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+            connection.request("GET", "/health")
+            return connection.getresponse().status == 200
+        except ConnectionError:
+            return False
+    try:
+        wait_until(is_ready, "it answers")
+        for stream in range(3):
+            expect_equal(os.readlink(f"/proc/{process.pid}/fd/{stream}"), "/dev/null", f"its stream {stream}")
+        process.terminate()
+        expect_equal(process.wait(120), 0, "its exit code")
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_device_that_stands_still(binary, model):

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one binary: `loci COMMAND ...`.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <string>
@@ -114,9 +117,19 @@ int after_printing(int exit_code) {
   return 1;
 }
 
+// Where whoever starts the program has closed one of them, the next file that is opened would take its place,
+// and what is printed or logged would be written to it.
+void open_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) != -1 || errno != EBADF) continue;
+    if (::open("/dev/null", O_RDWR) != stream) std::_Exit(1);  // the lowest number that is free is this one
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_standard_streams();
   // A write beyond the limit of a file's size (ulimit -f) is then an error of that file alone, not the end of
   // the process.
   std::signal(SIGXFSZ, SIG_IGN);
