@@ -78,6 +78,17 @@ Option path_option(OptionName name, At at) {
   return out;
 }
 
+// Sets the place of something that is written: `none` is nowhere, as an empty text is. Nobody means a file of
+// such a name.
+template <class Set>
+Status set_unless_none(const Set& set, ServerConfig& flags, const std::string& text) {
+  for (const char* word : {"off", "no", "false", "0"}) {
+    if (text == word)
+      return invalid_argument(fmt::format("expected `none` or a place, found \"{0}\" (a file: ./{0})", text));
+  }
+  return set(flags, text == "none" ? std::string() : text);
+}
+
 template <class At>
 Option integer_option(OptionName name, At at, option_detail::Value<At> min, option_detail::Value<At> max) {
   using Integer = option_detail::Value<At>;

@@ -202,6 +202,8 @@ TEST(Configuration, ErrorsSayWhatIsAllowedAndFound) {
       {"--disk", "none,/data", "expected `none` alone or directories, found both (a directory: ./none)"},
       {"--disk", "off", "expected `none` or a directory, found \"off\" (a directory: ./off)"},
       {"--disk", "/data,/data", "expected different directories, found /data twice"},
+      {"--store", "off", "expected `none` or a place, found \"off\" (a file: ./off)"},
+      {"--event-log", "false", "expected `none` or a place, found \"false\" (a file: ./false)"},
   };
   for (const auto& [flag, value, message] : cases) {
     ConfigurationSources sources;
@@ -368,6 +370,18 @@ TEST(Configuration, WhatIsPrintedIsReadBack) {
   EXPECT_NE(text.find("idle_timeout = \"1500ms\"  # --idle-timeout"), std::string::npos) << text;
   EXPECT_NE(text.find("port = 8080  # default"), std::string::npos) << text;
   EXPECT_NE(text.find("# device_memory: half of what is free"), std::string::npos) << text;
+}
+
+// Who wants nothing written must not find all of it in a file of that name.
+TEST(Configuration, NoneIsNoFile) {
+  ConfigurationSources sources;
+  sources.flags = {{"--store", "none"}, {"--event-log", "none"}};
+  const Configuration configuration = make_configuration(sources).value();
+  EXPECT_EQ(configuration.server.store, "");
+  EXPECT_EQ(configuration.server.event_log, "");
+  ConfigurationSources file;
+  file.flags = {{"--store", "./none"}};
+  EXPECT_EQ(make_configuration(file).value().server.store, "./none");
 }
 
 TEST(Configuration, PasswordsInUrlsAreNotPrinted) {

@@ -99,6 +99,18 @@ std::vector<Option> named_policies(const std::string& group) {
   };
 }
 
+Option event_log_option(const std::string& group) {
+  Option log =
+      path_option({group, "--event-log",
+                   "write every event and decision of the scheduler to this file, so that `loci replay` can "
+                   "run them again; a log that is there becomes FILE.1"},
+                  [](auto& flags) -> auto& { return flags.event_log; });
+  log.set = [set = log.set](ServerConfig& flags, const std::string& text) {
+    return set_unless_none(set, flags, text);
+  };
+  return log;
+}
+
 }  // namespace
 
 std::vector<Option> scheduling_options() {
@@ -124,10 +136,7 @@ std::vector<Option> scheduling_options() {
       integer_option(
           {group, "--seed", "the seed of the random numbers for --eviction random"},
           [](auto& flags) -> auto& { return flags.seed; }, 0, UINT64_MAX),
-      path_option({group, "--event-log",
-                   "write every event and decision of the scheduler to this file, so that `loci replay` can "
-                   "run them again; a log that is there becomes FILE.1"},
-                  [](auto& flags) -> auto& { return flags.event_log; }),
+      event_log_option(group),
       switch_option(
           {group, "--event-log-secret",
            "also write to the event log the secret from which blocks get their keys; without it the log of a "

@@ -8,14 +8,14 @@ namespace loci {
 
 std::vector<Option> store_options() {
   const std::string group = "store";
-  Option store = text_option(
-      {group, "--store",
-       "where conversations are stored: a file, or a PostgreSQL database (postgresql://...); '' stores none"},
-      "FILE|URL", [](auto& flags) -> auto& { return flags.store; });
+  Option store = text_option({group, "--store",
+                              "where conversations are stored: a file, or a PostgreSQL database "
+                              "(postgresql://...); none stores nothing"},
+                             "FILE|URL", [](auto& flags) -> auto& { return flags.store; });
   store.default_note = "conversations.db in the user's state folder";
   store.set = [set = store.set](ServerConfig& flags, const std::string& text) -> Status {
     LOCI_RETURN_IF_ERROR(check_store_place(text));
-    return set(flags, text);
+    return set_unless_none(set, flags, text);
   };
   // Never with a password in it: libpq looks for one in ~/.pgpass too.
   store.get = [](const ServerConfig& flags) -> std::optional<std::string> {
