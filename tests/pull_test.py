@@ -268,6 +268,29 @@ def test_errors_of_the_server_are_tried_again(binary):
         expect_equal(len(registry.status["tree"]), 15, "tries that were left")
 
 
+def test_an_error_without_an_end_is_an_error(binary):
+    """Whether its body comes fast or in drops: no more of it is read than is of use."""
+    for piece, pause in ((b"x" * 65536, 0), (b"x", 0.2)):
+        with Registry({"o/n": gguf_repo(1000)}) as registry, Home(binary, registry) as home:
+            def answer(call, *_, registry=registry, piece=piece, pause=pause):
+                call.send_response(404)
+                call.send_header("Connection", "close")
+                call.end_headers()
+                call.close_connection = True
+                try:
+                    while not registry.stopping.wait(pause):
+                        call.wfile.write(piece)
+                except OSError:
+                    pass
+            registry.stopping = threading.Event()
+            registry.answer = answer
+            try:
+                message = home.refused("pull", "o/n", "--stall-timeout", "1s")
+            finally:
+                registry.stopping.set()
+            expect("there is no repository o/n" in message, message)
+
+
 def test_a_connection_that_stalls_is_given_up(binary):
     repo = gguf_repo(300_000)
     with Registry({"o/n": repo}) as registry, Home(binary, registry) as home:

@@ -67,14 +67,16 @@ struct HttpClient::State {
   HttpReply reply;
   BodySink* sink = nullptr;
   bool begun = false;
+  bool is_enough = false;  // of an error's body, or a redirect's: the rest is not waited for
   Status failed;
-  std::chrono::steady_clock::time_point last_byte;
+  std::chrono::steady_clock::time_point last_byte, answered;
 
   bool is_content() const { return sink != nullptr && (reply.status == 200 || reply.status == 206); }
 
   void on_header(std::string_view line) {
     last_byte = std::chrono::steady_clock::now();
     if (line.starts_with("HTTP/")) {  // a new answer (after "100 Continue" too)
+      answered = last_byte;
       HttpReply next;
       next.linked_etag = reply.linked_etag;
       reply = std::move(next);
@@ -110,14 +112,15 @@ struct HttpClient::State {
       if (failed.ok()) failed = sink->take(data);
       return failed.ok();
     }
-    const std::size_t limit = reply.status < 400 ? kBodyBytesMax : kErrorBytesMax;
-    if (reply.status < 400 && reply.body.size() + data.size() > limit) {
-      failed = data_loss("the registry's answer is larger than 32 MiB");
-      return false;
-    }
-    reply.body.append(data.substr(0, limit - std::min(limit, reply.body.size())));
-    return true;
+    const bool is_answer = reply.status < 300;
+    const std::size_t room = (is_answer ? kBodyBytesMax : kErrorBytesMax) - reply.body.size();
+    if (is_answer && data.size() > room) failed = data_loss("the registry's answer is larger than 32 MiB");
+    is_enough = !is_answer && (data.size() > room || last_byte - answered > patience());
+    reply.body.append(data.substr(0, room));
+    return failed.ok() && !is_enough;
   }
+
+  std::chrono::nanoseconds patience() const { return std::chrono::nanoseconds(access.stall_timeout); }
 
   static std::size_t header_callback(char* data, std::size_t size, std::size_t count, void* self) {
     static_cast<State*>(self)->on_header(std::string_view(data, size * count));
@@ -130,9 +133,7 @@ struct HttpClient::State {
   // Called about once a second, whether anything arrives or not. (libcurl's own limit looks at an average.)
   static int progress_callback(void* self, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
     auto& state = *static_cast<State*>(self);
-    if (std::chrono::steady_clock::now() - state.last_byte <
-        std::chrono::nanoseconds(state.access.stall_timeout))
-      return 0;
+    if (std::chrono::steady_clock::now() - state.last_byte < state.patience()) return 0;
     state.failed = Status(StatusCode::kUnavailable,
                           fmt::format("no byte came for {}", format_duration(state.access.stall_timeout)));
     return 1;
@@ -178,13 +179,14 @@ void HttpClient::State::prepare(const std::string& url, std::uint64_t offset, bo
 
 // One hop; `reply` is its answer.
 Status HttpClient::State::transfer(const std::string& url) {
-  begun = false;
+  begun = is_enough = false;
   failed = Status();
-  const CURLcode code = curl_easy_perform(curl);
+  CURLcode code = curl_easy_perform(curl);
   long status = 0;
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
   reply.status = static_cast<int>(status);
   if (!failed.ok()) return failed;
+  if (is_enough) code = CURLE_OK;
   if (code == CURLE_URL_MALFORMAT || code == CURLE_UNSUPPORTED_PROTOCOL) {
     return invalid_argument(fmt::format("{}: {}", url, curl_easy_strerror(code)));
   }
