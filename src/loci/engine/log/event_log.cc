@@ -58,11 +58,27 @@ Status lock_log(const std::string& path, int descriptor) {
   return log_error(fmt::format("{}: cannot be locked: {}", path, std::strerror(errno)));
 }
 
+// A name that was mistaken costs nobody a file that is no log. (One that was cut off may have less than a
+// head.)
+Status check_is_log(const std::string& path) {
+  std::string head(kMagic.size(), '\0');
+  const std::unique_ptr<std::FILE, FileCloser> file(std::fopen(path.c_str(), "rbe"));
+  if (!file) return io_error(path, errno);
+  head.resize(std::fread(head.data(), 1, head.size(), file.get()));
+  if (std::ferror(file.get()) != 0) return io_error(path, errno);
+  if (kMagic.starts_with(head)) return {};
+  return log_error(
+      fmt::format("{}: expected an event log, which begins with LOCILOG, or no file, found another file; "
+                  "name another one",
+                  path));
+}
+
 // What a path names is renamed, not a link to it.
 Status set_aside(const std::string& path) {
   std::error_code error;
   const std::filesystem::path real = std::filesystem::canonical(path, error);
   const std::string from = error ? path : real.string();
+  if (std::filesystem::is_regular_file(from + ".1", error)) LOCI_RETURN_IF_ERROR(check_is_log(from + ".1"));
   if (::rename(from.c_str(), (from + ".1").c_str()) == 0) return {};
   return log_error(
       fmt::format("{}: the log of the process before cannot be renamed to {}.1 ({}); move it "
@@ -97,9 +113,10 @@ Result<OpenedLog> open_or_set_aside(const std::string& path) {
   const bool is_named =
       ::stat(path.c_str(), &named) == 0 && named.st_dev == facts.st_dev && named.st_ino == facts.st_ino;
   if (!is_named) return log;
+  log.is_ready = facts.st_size == 0;
+  if (!log.is_ready) LOCI_RETURN_IF_ERROR(check_is_log(path));
   // A file that was there may have any mode.
   if (::fchmod(descriptor, kOwnersMode) != 0) return io_error(path, errno);
-  log.is_ready = facts.st_size == 0;
   if (!log.is_ready) LOCI_RETURN_IF_ERROR(set_aside(path));
   return log;
 }

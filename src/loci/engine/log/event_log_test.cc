@@ -97,7 +97,7 @@ TEST_F(EventLog, IsForItsOwnerAndHoldsNoSecret) {
 }
 
 TEST_F(EventLog, IsForItsOwnerWhoeverCouldReadTheFileBefore) {
-  spill(path_, "older");
+  spill(path_, "LOCILOG\nolder");
   std::filesystem::permissions(path_, std::filesystem::perms{0644});
   write_log(1);
   EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms{0600});
@@ -143,6 +143,29 @@ TEST_F(EventLog, IsOneProcessesAtATime) {
     ASSERT_TRUE(writer.append_event(1, Tick{}).ok());
   }
   EXPECT_TRUE(EventLogWriter::create(path_, config, LoggedSecret::kLeftOut).ok()) << "its end gives it free";
+}
+
+// Whoever names the model's file must not find it renamed, and after the next start gone.
+TEST_F(EventLog, LeavesFilesOfOtherKindsAsTheyAre) {
+  const auto refused = [&](const std::string& file) {
+    const Status status = EventLogWriter::create(path_, small_config(), LoggedSecret::kLeftOut).status();
+    EXPECT_EQ(status.field(), "event_log");
+    EXPECT_EQ(status.message(), file +
+                                    ": expected an event log, which begins with LOCILOG, or no file, "
+                                    "found another file; name another one");
+  };
+  spill(path_, "GGUF");
+  std::filesystem::permissions(path_, std::filesystem::perms{0644});
+  refused(path_);
+  EXPECT_EQ(slurp(path_), "GGUF");
+  EXPECT_EQ(std::filesystem::status(path_).permissions(), std::filesystem::perms{0644});
+  spill(path_, "LOCI");  // a log that was cut off
+  spill(before_, "GGUF");
+  refused(before_);
+  EXPECT_EQ(slurp(before_), "GGUF");
+  std::filesystem::remove(before_);
+  EXPECT_TRUE(EventLogWriter::create(path_, small_config(), LoggedSecret::kLeftOut).ok());
+  EXPECT_EQ(slurp(before_), "LOCI");
 }
 
 TEST_F(EventLog, RefusesAFileThatCannotBeSetAside) {
