@@ -94,6 +94,12 @@ Result<PoolSizes> size_pools(const PoolsRequest& request) {
   if (!own_memory && !request.device_bytes && !request.host_available_bytes) return unknown("device_memory");
   const std::uint64_t available =
       own_memory ? request.device_available_bytes : request.host_available_bytes.value_or(0);
+  if (!own_memory && !request.device_bytes && sizes.host_bytes > 0 && sizes.host_bytes >= available)
+    return invalid_argument(
+        fmt::format("expected less than the {} of memory that are available, which the device's state is to "
+                    "have a share of; got {}",
+                    format_bytes(available), format_bytes(sizes.host_bytes)),
+        "host_memory");
   LOCI_ASSIGN_OR_RETURN(
       sizes.device, size_pool({.wanted_bytes = request.device_bytes,
                                // On a CPU the host tier is of the same memory.

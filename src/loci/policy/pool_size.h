@@ -60,6 +60,7 @@ struct PoolSizes {
 };
 
 // The host tier first: on a CPU the device's pool gets its share of what that leaves. Errors: size_pool()'s;
+// kInvalidArgument naming host_memory, where it leaves nothing;
 // kUnavailable naming device_memory or host_memory, where that has no size and the machine does not tell.
 Result<PoolSizes> size_pools(const PoolsRequest& request);
 

@@ -113,7 +113,9 @@ TEST(SizePools, OnAProcessorBothAreOfOneMemory) {
   EXPECT_EQ(sizes.host_reason, "");
   EXPECT_EQ(sizes.device.blocks[0], (5 * kOneGib) >> 20);
   request.host_bytes = 17 * kOneGib;
-  EXPECT_EQ(size_pools(request).status().field(), "device_memory") << "nothing is left";
+  EXPECT_EQ(size_pools(request).status().field(), "host_memory") << "nothing is left";
+  request.device_bytes = kOneGib;
+  EXPECT_TRUE(size_pools(request).ok()) << "whoever says both is believed: pages are taken as they fill";
 }
 
 TEST(SizePools, AMachineThatDoesNotTellNeedsToBeToldWhatIsUsed) {
