@@ -140,6 +140,9 @@ Result<Configuration> make_configuration(const ConfigurationSources& sources) {
   for (const Option& option : option_table()) {
     const auto given = sources.flags.find(option.flag);
     if (given == sources.flags.end()) continue;
+    if (option.guards && given->second.empty())
+      return invalid_argument("expected a file, found an empty text; leave the flag out to serve without",
+                              option.flag);
     LOCI_RETURN_IF_ERROR(apply(option, given->second, option.flag, option.flag, out));
   }
   LOCI_RETURN_IF_ERROR(apply_baseline(out));

@@ -64,12 +64,12 @@ std::vector<Option> network_options() {
       integer_option(
           {group, "--port", "the port to listen on; 0 takes a free one, which is printed at start"},
           [](auto& flags) -> auto& { return flags.http.port; }, 0, 65535),
-      path_option(
+      guard_option(
           {group, "--tls-cert",
            "a PEM file with the server's certificate, followed by those that lead from it to an authority; "
            "with it and --tls-key the server speaks HTTPS; the server reads the file again when it changes"},
           [](auto& flags) -> auto& { return flags.http.tls.certificate; }),
-      path_option(
+      guard_option(
           {group, "--tls-key", "a PEM file with the certificate's private key, without a pass phrase"},
           [](auto& flags) -> auto& { return flags.http.tls.key; }),
       page_option(group),

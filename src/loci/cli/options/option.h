@@ -40,6 +40,8 @@ struct Option {
   std::vector<std::string> choices;  // kChoice: all that is accepted
   std::string default_note;          // shown where nothing is set by default: "most of what is free"
   bool secret = false;               // the value is never printed
+  // Refused where it is given without a value: that a shell's variable has none must not open the server.
+  bool guards = false;
 
   // Takes the text of a value. Errors: kInvalidArgument without a field; the message says what was
   // expected and found.

@@ -78,6 +78,14 @@ Option path_option(OptionName name, At at) {
   return out;
 }
 
+// The file of something that guards the server.
+template <class At>
+Option guard_option(OptionName name, At at) {
+  Option out = path_option(std::move(name), at);
+  out.guards = true;
+  return out;
+}
+
 // Sets the place of something that is written: `none` is nowhere, as an empty text is. Nobody means a file of
 // such a name.
 template <class Set>

@@ -202,6 +202,8 @@ TEST(Configuration, ErrorsSayWhatIsAllowedAndFound) {
       {"--disk", "none,/data", "expected `none` alone or directories, found both (a directory: ./none)"},
       {"--disk", "off", "expected `none` or a directory, found \"off\" (a directory: ./off)"},
       {"--disk", "/data,/data", "expected different directories, found /data twice"},
+      {"--api-keys", "", "expected a file, found an empty text; leave the flag out to serve without"},
+      {"--tls-cert", "", "expected a file, found an empty text; leave the flag out to serve without"},
       {"--store", "off", "expected `none` or a place, found \"off\" (a file: ./off)"},
       {"--event-log", "false", "expected `none` or a place, found \"false\" (a file: ./false)"},
   };

@@ -13,10 +13,10 @@ std::vector<Option> tenants_options() {
     return std::string(access == Access::kOperator ? "operators" : "anyone");
   };
   return {
-      path_option({"tenants", "--api-keys",
-                   "the file of API keys and limits, which `loci keys` writes (docs/tenants.md): only "
-                   "clients with a key are served; the server reads the file again when it changes"},
-                  [](auto& flags) -> auto& { return flags.keys.file; }),
+      guard_option({"tenants", "--api-keys",
+                    "the file of API keys and limits, which `loci keys` writes (docs/tenants.md): only "
+                    "clients with a key are served; the server reads the file again when it changes"},
+                   [](auto& flags) -> auto& { return flags.keys.file; }),
       path_option({"tenants", "--public",
                    "a file with a prefix that all tenants share, as text or as chat messages; the server "
                    "computes it before it is ready (docs/tenants.md)"},
