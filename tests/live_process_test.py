@@ -121,6 +121,46 @@ def test_closed_streams_are_nobodys(binary, model, tmp_path):
         process.wait()
 
 
+def write_over(path, content):
+    """As `cp` does: into the file that is there."""
+    with open(path, "r+b") as file:
+        file.write(content)
+
+
+def test_a_model_that_is_written_over(binary, tiny_model, tmp_path):
+    """Neither its replies nor the state that it keeps are those of a mixture of two models."""
+    path, disk = tmp_path / "m.gguf", tmp_path / "disk"
+    body = {"prompt": "All that was ever said of ships and the sea. " * 5, "max_tokens": 8, "temperature": 0}
+    other = tmp_path / "other.gguf"
+    subprocess.run([os.path.join(os.path.dirname(binary), "loci-random-model"), other, "--shape", "tiny", "--seed", "2"], check=True, stdout=subprocess.DEVNULL)
+    with open(tiny_model, "rb") as file:
+        content = file.read()
+    path.write_bytes(content)
+    expect_equal(len(content), other.stat().st_size, "sizes")
+    with Server(binary, str(path)) as server:
+        wanted = server.post("/v1/completions", body).json["choices"]
+    with Server(binary, str(path), "--disk", str(disk)) as server:
+        write_over(path, other.read_bytes())
+        expect_error(server.post("/v1/completions", body), 503, code="device_lost")
+        expect_equal(server.get("/live").status, 503, "only a restart helps")
+        expect("the model's file was written to" in server.log_text(), server.log_text())
+        write_over(path, content)
+    with Server(binary, str(path), "--disk", str(disk)) as server:
+        expect_equal(server.post("/v1/completions", body).json["choices"], wanted, "the reply after a restart")
+
+
+def test_a_model_that_is_cut_short(binary, tiny_model, tmp_path):
+    path = tmp_path / "m.gguf"
+    with open(tiny_model, "rb") as file:
+        path.write_bytes(file.read())
+    with pytest.raises(AssertionError, match=rf"(?s)ended by signal {signal.SIGBUS:d}:.*has become shorter"):
+        with Server(binary, str(path)) as server:
+            os.truncate(path, 0)
+            with pytest.raises((OSError, http.client.HTTPException)):
+                server.post("/v1/completions", {"prompt": "Hello", "max_tokens": 1})
+            server.process.wait(120)
+
+
 def test_a_device_that_stands_still(binary, model):
     # A pass of a long prompt takes longer than this limit.
     with Server(binary, model, "--stall-limit", "1ms") as server:

@@ -126,6 +126,21 @@ void open_standard_streams() {
   }
 }
 
+// What reads a mapped file beyond its end, or from a disk that fails, is ended by this signal: with a word.
+void say_lost_file(int) {
+  constexpr std::string_view kWhy =
+      "loci: a file in use, the model's as a rule, has become shorter or cannot be read: put another one in "
+      "its place by renaming it, and start again\n";
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, kWhy.data(), kWhy.size());
+}
+
+void watch_lost_files() {
+  struct sigaction action{};
+  action.sa_handler = say_lost_file;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the access is tried again, and ends the process
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -133,6 +148,7 @@ int main(int argc, char** argv) {
   // A write beyond the limit of a file's size (ulimit -f) is then an error of that file alone, not the end of
   // the process.
   std::signal(SIGXFSZ, SIG_IGN);
+  watch_lost_files();
   try {
     return after_printing(run(argc, argv));
   } catch (const std::exception& error) {

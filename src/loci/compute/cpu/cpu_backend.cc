@@ -53,7 +53,7 @@ class CpuBackend final : public Backend {
   }
 
   const BackendInfo& info() const override { return info_; }
-  Status health() const override { return {}; }
+  Status health() const override { return runner_.health(); }
 
   Status allocate_blocks(std::uint32_t group, std::uint32_t count) override {
     return blocks_.allocate(group, count);

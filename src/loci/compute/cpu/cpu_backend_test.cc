@@ -381,6 +381,28 @@ INSTANTIATE_TEST_SUITE_P(ModelsOfQ8, BackendTest,
                          testing::Combine(testing::Values(StateType::kQ8), testing::ValuesIn(q8_shapes())),
                          test_name);
 
+// State that is computed from it would be kept under the model's name.
+TEST(MakeBackendTest, FailsForGoodOnceItReadsWhatWasWrittenIntoItsFile) {
+  const auto model = TestModel::make(RandomModelOptions{});
+  const auto backend = make_backend(*model, StateType::kF16, InstructionSet::kPlain, 2, 1);
+  const auto compute = [&](std::uint32_t token) {
+    std::vector<SpanResult> results;
+    const Tables blocks = same_slots(*model, slots(0, 1));
+    run_pass(
+        *backend,
+        {{}, {}, {make_span({TokenId(token)}, 0, 1, blocks, model->spec.layer_count(), LogitsWanted::kLast)}},
+        results);
+    return results[0].status.code();
+  };
+  const std::span<const std::byte> row = model->spec.embedding.row(5);
+  model->bytes[static_cast<std::size_t>(row.data() - model->bytes.data()) + row.size() - 1] ^= std::byte{1};
+  EXPECT_EQ(compute(4), StatusCode::kOk) << "it reads no row that has changed";
+  EXPECT_TRUE(backend->health().ok());
+  EXPECT_EQ(compute(5), StatusCode::kUnavailable);
+  EXPECT_EQ(backend->health().code(), StatusCode::kUnavailable);
+  EXPECT_EQ(compute(4), StatusCode::kUnavailable);
+}
+
 TEST(MakeBackendTest, RefusesWhatItCannotServe) {
   const auto model = TestModel::make(RandomModelOptions{});
   ModelSpec odd = model->spec;

@@ -47,7 +47,10 @@ CpuPassRunner::CpuPassRunner(const ModelSpec& spec, const CpuWeights& weights, c
       expert_input_(spec.hidden, weights.expert_input),
       expert_down_(weights.expert_width, weights.expert_down_input),
       hidden_input_(spec.hidden, weights.qkv_input),
-      mixture_(spec.experts, spec.expert_uses, spec.expert_weights_normalised) {
+      mixture_(spec.experts, spec.expert_uses, spec.expert_weights_normalised),
+      embedding_checks_(spec.embedding),
+      position_checks_(spec.position_embedding) {
+  file_pages_.release(spec.embedding, 0, spec.embedding.rows);
   for (const RopeSpec& rope : spec.ropes) {
     ropes_.emplace_back(rope);
     ropes_.back().extend(std::min(spec.context_length, 4096u));
@@ -167,7 +170,15 @@ void CpuPassRunner::run(const Pass& pass, std::vector<SpanResult>& results) {
     if (poisoned_[i] == 0) continue;
     results[i] = {data_loss("a block that the span reads did not arrive"), {}};
   }
+  if (has_changed_) results.assign(pass.spans.size(), {health(), {}});
   pass_ = nullptr;
+}
+
+Status CpuPassRunner::health() const {
+  if (!has_changed_) return {};
+  return {StatusCode::kUnavailable,
+          "the model's file was written to while it was served: put another file in its place by renaming "
+          "it, and start the server again"};
 }
 
 // Each row that is read brings its neighbours' pages into the process's memory (64 KiB, as a rule), which

@@ -15,6 +15,7 @@
 // takes the place of the last two phases (pass_mixture.cc).
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -29,6 +30,7 @@
 #include "loci/compute/cpu/mixture.h"
 #include "loci/compute/cpu/pass_plan.h"
 #include "loci/compute/cpu/rope_table.h"
+#include "loci/compute/cpu/row_checks.h"
 #include "loci/compute/cpu/thread_pool.h"
 #include "loci/compute/pass_arrivals.h"
 #include "loci/compute/patience.h"
@@ -44,6 +46,8 @@ class CpuPassRunner {
   void run(const Pass& pass, std::vector<SpanResult>& results);
   // What the last pass has projected.
   const Projected& projected() const { return projected_; }
+  // Not ok for good, and of all spans: the model's file has been written to.
+  Status health() const;
   // Bytes of one captured row: the input of a layer's first products.
   std::uint64_t hidden_row_bytes() const { return attention_input_.stored_row_bytes(); }
 
@@ -82,11 +86,11 @@ class CpuPassRunner {
   float* residual(ThreadState& state, std::uint32_t row) const;
   // Normalises a row into `out` [hidden_stride]; without a norm it returns the row itself.
   const float* normalise(const CpuNorm& norm, const float* x, float* out) const;
-  void embed(ThreadState& state, std::uint32_t row) const;
+  void embed(ThreadState& state, std::uint32_t row);
   // Adds a row of `changes` [row][hidden_stride] to the residual stream, normalised first if there is a norm.
   void change_row(ThreadState& state, std::uint32_t row, const Buffer& changes, const CpuNorm& norm) const;
   // Finishes the residual stream's row of the layer before; the next reader of the row calls it.
-  void begin_row(ThreadState& state, std::uint32_t layer, std::uint32_t row) const;
+  void begin_row(ThreadState& state, std::uint32_t layer, std::uint32_t row);
   // Makes the input of a layer's feed-forward part, or of its router, from a row of the residual stream.
   void set_feed_forward_row(ThreadState& state, const CpuLayer& layer, std::uint32_t row,
                             Activations& target);
@@ -161,7 +165,9 @@ class CpuPassRunner {
   Mixture mixture_;
   std::vector<ThreadState> threads_;
   const FilePages file_pages_;
-  std::uint64_t embedded_rows_ = 0;  // since the embedding's pages were released
+  const RowChecks embedding_checks_, position_checks_;
+  std::atomic<bool> has_changed_ = false;  // a row that these know
+  std::uint64_t embedded_rows_ = 0;        // since the embedding's pages were released
 
   // The running pass's data.
   const Pass* pass_ = nullptr;

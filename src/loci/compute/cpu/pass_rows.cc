@@ -63,18 +63,20 @@ const float* CpuPassRunner::normalise(const CpuNorm& norm, const float* x, float
   return out;
 }
 
-void CpuPassRunner::embed(ThreadState& state, std::uint32_t row) const {
+void CpuPassRunner::embed(ThreadState& state, std::uint32_t row) {
   const Segment& segment = plan_.segment_of(row);
   const TokenId token = pass_->spans[segment.span].tokens[segment.token + row - segment.row];
   LOCI_CHECK(token.value < spec_.vocabulary, "a token outside the vocabulary");
   float* x = residual(state, row);
   decode_row(spec_.embedding, token.value, {x, spec_.hidden});
+  if (!embedding_checks_.is_same(token.value)) has_changed_ = true;
   std::fill(x + spec_.hidden, x + hidden_stride_, 0.0f);
   if (spec_.embedding_scale != 1) kernels_.scale(x, spec_.hidden, spec_.embedding_scale, x);
   if (!spec_.position_embedding.present()) return;
   const std::uint64_t position = std::uint64_t{plan_.position(*pass_, row)} + spec_.position_offset;
   LOCI_CHECK(position < spec_.position_embedding.rows, "a position that the model has not learned");
   decode_row(spec_.position_embedding, position, {state.row.data(), spec_.hidden});
+  if (!position_checks_.is_same(position)) has_changed_ = true;
   std::fill(state.row.begin() + spec_.hidden, state.row.begin() + hidden_stride_, 0.0f);
   kernels_.add(x, state.row.data(), hidden_stride_);
 }
@@ -85,7 +87,7 @@ void CpuPassRunner::change_row(ThreadState& state, std::uint32_t row, const Buff
   kernels_.add(residual(state, row), normalise(norm, change, state.row.data()), hidden_stride_);
 }
 
-void CpuPassRunner::begin_row(ThreadState& state, std::uint32_t layer, std::uint32_t row) const {
+void CpuPassRunner::begin_row(ThreadState& state, std::uint32_t layer, std::uint32_t row) {
   if (layer == 0) return embed(state, row);
   const CpuLayer& before = weights_.layers()[layer - 1];
   if (spec_.parallel) change_row(state, row, attention_change_, before.attention_post_norm);
