@@ -49,6 +49,8 @@ Status status_of(const ServerAddress& address, const HttpAnswer& answer, const C
 
 void ChatStream::push(std::string_view bytes) {
   for (const std::string& data : parser_.push(bytes)) on_event(data);
+  if (parser_.overflowed())
+    error_ = fmt::format("the server sent an event of more than {} bytes", parser_.event_bytes_max());
 }
 
 void ChatStream::on_event(const std::string& data) {
@@ -146,7 +148,7 @@ ChatClient::Outcome ChatClient::chat(const std::string& body, ChatStream& stream
   const auto read = [&](std::string_view bytes, Nanos now) {
     stream.push(bytes);
     if (!outcome.first_text && !stream.text().empty()) outcome.first_text = now - begin;
-    return !stream.done();
+    return !stream.done() && stream.error().empty();  // after an error a stream may have no end
   };
   const auto end = [&](HttpAnswer got) {
     answer = std::move(got);

@@ -132,6 +132,15 @@ TEST(ChatStream, ReportsErrorsAndOtherShapes) {
   EXPECT_NE(error_of(R"({"no":"choices"})"), "");
 }
 
+TEST(ChatStream, ReportsAnEventThatIsTooLong) {
+  ChatStream chat([](std::string_view) {});
+  const std::string piece(std::size_t{1} << 20, 'x');
+  for (int i = 0; i < 64; ++i) chat.push(piece);
+  EXPECT_EQ(chat.error(), "");
+  chat.push("x");
+  EXPECT_EQ(chat.error(), "the server sent an event of more than 67108864 bytes");
+}
+
 TEST(ServerHealth, OfARefusalIsByItsCode) {
   const auto of_code = [](const std::string& code) {
     return health_of_refusal(R"({"error":{"message":"device_lost, or draining","code":")" + code + R"("}})");
@@ -236,6 +245,19 @@ TEST(ChatClient, SaysWhyThereIsNoReply) {
   EXPECT_TRUE(status_of(kStreamHead + kHello + last + "0\r\n\r\n").ok()) << "others end without [DONE]";
   const Status silent = status_of("");
   EXPECT_TRUE(silent.message().starts_with("no server answers at 127.0.0.1:")) << silent.message();
+}
+
+TEST(ChatClient, WaitsForNoEndOfAnError) {
+  const auto status_of = [](const std::string& answer) {
+    const OneAnswer server(answer, ThenServer::kWaits);
+    ChatStream stream([](std::string_view) {});
+    return server.client().chat("{}", stream).status;
+  };
+  EXPECT_EQ(status_of(kStreamHead + kHello + chunk(R"({"error":{"message":"out of time"}})")).message(),
+            "out of time");
+  const std::string rest(std::size_t{16} << 20, ' ');
+  EXPECT_EQ(status_of("HTTP/1.1 500 Internal Server Error\r\n\r\n" + rest).message().substr(0, 22),
+            "the server answered 50");
 }
 
 TEST(ChatClient, AnInterruptEndsTheReplyAndTheConnection) {

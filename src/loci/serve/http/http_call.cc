@@ -95,6 +95,7 @@ asio::awaitable<error_code> read_body(std::shared_ptr<Connection> connection,
       if (!got.empty() && !sink(got, clock.now())) co_return error_code();
     } else {
       answer.body += got.substr(0, kBodyBytesMax - answer.body.size());
+      if (answer.body.size() == kBodyBytesMax) co_return error_code();  // it may have no end
     }
     if (error && error != http::error::need_buffer) co_return error;
   }

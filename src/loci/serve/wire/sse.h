@@ -27,6 +27,8 @@ class SseParser {
   explicit SseParser(std::size_t event_bytes_max = std::size_t{64} << 20)
       : event_bytes_max_(event_bytes_max) {}
   std::vector<std::string> push(std::string_view piece);
+  bool overflowed() const { return overflowed_; }
+  std::size_t event_bytes_max() const { return event_bytes_max_; }
 
  private:
   void end_line(std::vector<std::string>& out);
