@@ -105,8 +105,8 @@ Result<const loci_text_grammar_env*> GrammarCompiler::environment() {
 }
 
 Result<std::shared_ptr<const Grammar>> GrammarCompiler::compile(const GrammarSource& source,
-                                                                std::string_view owner) {
-  const Key key{.owner = std::string(owner), .source = source};
+                                                                const GrammarOwner& owner) {
+  const Key key{.owner = owner, .source = source};
   if (std::shared_ptr<const Grammar> found = find(key)) return found;
   LOCI_ASSIGN_OR_RETURN(const loci_text_grammar_env* const environment, this->environment());
   std::string rewritten;
@@ -140,15 +140,15 @@ void GrammarCompiler::keep(const Key& key, const std::shared_ptr<const Grammar>&
   if (key.source.bytes() > kCachedBytesMax / 4 || cached_.contains(key)) return;
   cache_.push_front(Cached{key, grammar});
   cached_.emplace(key, cache_.begin());
-  weights_[key.owner] += weight_of(key.source);
+  weights_[key.owner.tenant] += weight_of(key.source);
   weight_ += weight_of(key.source);
   while (weight_ > kCachedBytesMax) drop_one();
 }
 
-// Of the owner with the most, what it used least recently: so nobody drives out all of another's.
+// Of the tenant with the most, what it used least recently: so nobody drives out all of another's.
 void GrammarCompiler::drop_one() {
   const auto most = std::ranges::max_element(weights_, {}, [](const auto& one) { return one.second; });
-  const auto is_its = [&](const Cached& one) { return one.key.owner == most->first; };
+  const auto is_its = [&](const Cached& one) { return one.key.owner.tenant == most->first; };
   const auto last = std::prev(std::find_if(cache_.rbegin(), cache_.rend(), is_its).base());
   const std::size_t weight = weight_of(last->key.source);
   weight_ -= weight;

@@ -98,6 +98,13 @@ inline bool mask_allows(std::span<const std::uint32_t> mask, TokenId token) {
   return token.value / 32 < mask.size() && ((mask[token.value / 32] >> (token.value % 32)) & 1u) != 0;
 }
 
+// For whom a grammar is compiled. Whoever has most of what is kept gives up first, whatever its salts.
+struct GrammarOwner {
+  std::string tenant;
+  std::string salt = {};
+  friend auto operator<=>(const GrammarOwner&, const GrammarOwner&) = default;
+};
+
 // Compiles grammars for one vocabulary and keeps those that were used last. What one owner had compiled is
 // compiled again for another, so that the time tells nobody what others have sent. Thread-safe. The first
 // call of compile() builds tables of the vocabulary, which takes some tenths of a second.
@@ -111,11 +118,11 @@ class GrammarCompiler {
 
   // Takes from a millisecond to a second, so call it on a worker. Errors: kInvalidArgument, saying what is
   // wrong with the text; the caller adds the field that it came from.
-  Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source, std::string_view owner = {});
+  Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source, const GrammarOwner& owner = {});
 
  private:
   struct Key {
-    std::string owner;
+    GrammarOwner owner;
     GrammarSource source;
     friend auto operator<=>(const Key&, const Key&) = default;
   };
@@ -139,7 +146,7 @@ class GrammarCompiler {
   Mutex cache_mutex_;
   std::list<Cached> cache_ GUARDED_BY(cache_mutex_);  // the one used last comes first
   std::map<Key, std::list<Cached>::iterator> cached_ GUARDED_BY(cache_mutex_);
-  std::map<std::string, std::size_t> weights_ GUARDED_BY(cache_mutex_);  // of owners with any
+  std::map<std::string, std::size_t> weights_ GUARDED_BY(cache_mutex_);  // of tenants with any
   std::size_t weight_ GUARDED_BY(cache_mutex_) = 0;                      // of all
 };
 

@@ -136,16 +136,30 @@ TEST_F(GrammarTest, MatchersAreIndependentAndCompiledGrammarsAreKept) {
 // Else the time to the first token would tell who has sent the same before.
 TEST_F(GrammarTest, WhatOneOwnerCompiledIsCompiledAgainForAnother) {
   const GrammarSource source{GrammarKind::kChoice, R"(["yes","no"])"};
-  const auto anns = compiler_.compile(source, "ann").value();
-  EXPECT_EQ(compiler_.compile(source, "ann").value(), anns);
-  const auto bobs = compiler_.compile(source, "bob").value();
+  const auto anns = compiler_.compile(source, {"ann"}).value();
+  EXPECT_EQ(compiler_.compile(source, {"ann"}).value(), anns);
+  const auto bobs = compiler_.compile(source, {"bob"}).value();
   EXPECT_NE(bobs, anns);
   EXPECT_NE(compiler_.compile(source).value(), anns);
   // Nor does one drive out all that another one has.
   for (int i = 0; i < 200; ++i)
-    ASSERT_TRUE(compiler_.compile({GrammarKind::kChoice, fmt::format("[\"{}\"]", i)}, "bob").ok());
-  EXPECT_EQ(compiler_.compile(source, "ann").value(), anns);
-  EXPECT_NE(compiler_.compile(source, "bob").value(), bobs) << "its own, unused for longest, went";
+    ASSERT_TRUE(compiler_.compile({GrammarKind::kChoice, fmt::format("[\"{}\"]", i)}, {"bob"}).ok());
+  EXPECT_EQ(compiler_.compile(source, {"ann"}).value(), anns);
+  EXPECT_NE(compiler_.compile(source, {"bob"}).value(), bobs) << "its own, unused for longest, went";
+}
+
+TEST_F(GrammarTest, ManySaltsDriveOutNothingOfOtherTenants) {
+  std::vector<GrammarSource> sources;
+  for (const char* word : {"one", "two", "three"})
+    sources.push_back({GrammarKind::kChoice, fmt::format("[\"{}\"]", word)});
+  std::vector<std::shared_ptr<const Grammar>> anns;
+  for (const GrammarSource& source : sources) anns.push_back(compiler_.compile(source, {"ann"}).value());
+  for (int i = 0; i < 100; ++i) {
+    ASSERT_TRUE(compiler_.compile(sources[0], {"bob", fmt::format("{}", i)}).ok());
+  }
+  EXPECT_NE(compiler_.compile(sources[0], {"bob", "0"}).value(), anns[0]);
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    EXPECT_EQ(compiler_.compile(sources[i], {"ann"}).value(), anns[i]) << i;
 }
 
 TEST_F(GrammarTest, RefusesTokensThatTheMaskDoesNotHave) {

@@ -96,14 +96,15 @@ namespace {
 class Grammars {
  public:
   Grammars(const ServedModel& served, std::string_view tenant, std::string_view salt)
-      : compiler_(*served.model->grammars), owner_(fmt::format("{}:{}{}", tenant.size(), tenant, salt)) {}
+      : compiler_(*served.model->grammars),
+        owner_{.tenant = std::string(tenant), .salt = std::string(salt)} {}
   Result<std::shared_ptr<const Grammar>> compile(const GrammarSource& source) const {
     return compiler_.compile(source, owner_);
   }
 
  private:
   GrammarCompiler& compiler_;
-  std::string owner_;
+  GrammarOwner owner_;
 };
 
 }  // namespace
