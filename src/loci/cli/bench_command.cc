@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -48,8 +49,9 @@ struct BenchFlags {
 };
 
 Result<std::string> read_input(const std::string& path) {
-  const Result<std::string> text =
-      path == "-" ? read_text(STDIN_FILENO, "standard input") : read_text_file(path);
+  const Result<std::string> text = path == "-"
+                                       ? read_text(STDIN_FILENO, "standard input")
+                                       : read_text_file(path, std::numeric_limits<std::size_t>::max());
   if (text.ok()) return text;
   return invalid_argument(text.status().message(), "--dialogues");
 }

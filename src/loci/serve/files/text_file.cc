@@ -48,9 +48,9 @@ Result<std::string> read_to_end(int descriptor, const std::string& name, std::si
 
 }  // namespace
 
-Result<std::string> read_text_file(const std::string& path) {
+Result<std::string> read_text_file(const std::string& path, std::size_t bytes_max) {
   LOCI_ASSIGN_OR_RETURN(const Descriptor file, open_file(path, 0));
-  return read_text(file.get(), path);
+  return read_to_end(file.get(), path, bytes_max);
 }
 
 // (Opening a pipe would wait until somebody writes to it; O_NONBLOCK does not.)
@@ -61,7 +61,7 @@ Result<std::string> read_text_file_again(const std::string& path) {
   if (!S_ISREG(facts.st_mode) && !S_ISDIR(facts.st_mode))  // of a directory the read says so
     return Status(StatusCode::kUnavailable,
                   fmt::format("{}: expected an ordinary file, found another kind", path));
-  return read_to_end(file.get(), path, kReadAgainBytesMax);
+  return read_to_end(file.get(), path, kTextFileBytesMax);
 }
 
 Result<std::string> read_text(int descriptor, const std::string& name) {
