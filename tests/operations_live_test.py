@@ -96,6 +96,7 @@ def test_mistyped_words_get_the_nearest(binary, model):
             (["ps"], "loci: there is no command ps; here it is: curl http://127.0.0.1:8080/health"),
             ([], "loci: expected a command"),
             (["serve", "default", "--ctx-size", "5"], "loci serve: --ctx-size: there is no option of that name; here it is: --context"),
+            (["serve", "default", "--port", "1", "--port", "2"], "loci serve: --port: expected once, found 2 times"),
             (["serve", "default", "--prot=1"], "loci serve: --prot: there is no option of that name; is --port meant?"),
             (["keys", "add", "--tennant", "a"], "loci keys add: --tennant: there is no option of that name; is --tenant meant?")):
         done = run(binary, *arguments)

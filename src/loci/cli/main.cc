@@ -23,12 +23,15 @@
 
 namespace {
 
-// "--port: value 70000 ...", without CLI11's line ends and the repeated list of options.
+// "--port: value 70000 ...", without CLI11's line ends and the repeated list of options, and in our words.
 std::string one_line(std::string text) {
   for (char& c : text) {
     if (c == '\n') c = ' ';
   }
-  return text;
+  constexpr std::string_view kOften = "At Most 1 required but received ";
+  const std::size_t often = text.find(kOften);
+  if (often == std::string::npos) return text;
+  return text.substr(0, often) + "expected once, found " + text.substr(often + kOften.size()) + " times";
 }
 
 // The command that was chosen last: of `loci keys add`, add.
