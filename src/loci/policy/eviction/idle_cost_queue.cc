@@ -26,7 +26,7 @@ void IdleCostQueue::insert(BlockId block, Nanos cost, Nanos last_used, std::uint
   std::unique_ptr<Bucket>& bucket = buckets_[place];
   if (bucket == nullptr) bucket = std::make_unique<Bucket>();
   if (bucket->empty()) held_.insert(std::ranges::lower_bound(held_, place), place);
-  bucket->insert({last_used, cost, UINT32_MAX - depth, block});
+  bucket->insert({last_used, cost, depth, block});
   ++size_;
 }
 
@@ -39,34 +39,34 @@ IdleCostQueue::Bucket& IdleCostQueue::bucket_with(std::size_t place) {
 void IdleCostQueue::erase(BlockId block, Nanos cost, Nanos last_used, std::uint32_t depth) {
   const std::size_t place = place_of(cost);
   Bucket& bucket = bucket_with(place);
-  bucket.erase({last_used, cost, UINT32_MAX - depth, block});
+  bucket.erase({last_used, cost, depth, block});
   if (bucket.empty()) held_.erase(std::ranges::lower_bound(held_, place));
   --size_;
 }
 
 void IdleCostQueue::use(BlockId block, Nanos cost, Nanos before, Nanos after, std::uint32_t depth) {
   Bucket& bucket = bucket_with(place_of(cost));
-  bucket.erase({before, cost, UINT32_MAX - depth, block});
-  bucket.insert({after, cost, UINT32_MAX - depth, block});
+  bucket.erase({before, cost, depth, block});
+  bucket.insert({after, cost, depth, block});
 }
 
 BlockId IdleCostQueue::least(Nanos now) const {
-  const Rank* best = nullptr;
-  const RankRuns<Rank>* of = nullptr;
-  const auto idle = [this, now](const Rank& rank) {
-    return static_cast<unsigned __int128>(std::max<Nanos>(now - std::get<0>(rank) + before_, 1));
+  const BlockRank* best = nullptr;
+  Bucket* of = nullptr;
+  const auto idle = [this, now](const BlockRank& rank) {
+    return static_cast<unsigned __int128>(std::max<Nanos>(now - rank.first + before_, 1));
   };
-  const auto cost = [](const Rank& rank) { return static_cast<unsigned __int128>(std::get<1>(rank)); };
+  const auto cost = [](const BlockRank& rank) { return static_cast<unsigned __int128>(rank.second); };
   for (const std::size_t place : held_) {
-    const Bucket& ranks = *buckets_[place];
-    const Rank& head = ranks.first();
+    Bucket& ranks = *buckets_[place];
+    const BlockRank& head = ranks.first();
     // cost / idle, by cross-multiplication; the cheapest where they are equal
     if (best != nullptr && cost(head) * idle(*best) >= cost(*best) * idle(head)) continue;
     best = &head;
     of = &ranks;
   }
-  soon_ = of == nullptr ? kNoBlock : std::get<BlockId>(of->soon());
-  return best == nullptr ? kNoBlock : std::get<BlockId>(*best);
+  soon_ = of == nullptr ? kNoBlock : of->soon().block;
+  return best == nullptr ? kNoBlock : best->block;
 }
 
 }  // namespace loci

@@ -15,12 +15,13 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <tuple>
 #include <vector>
 
 #include "loci/base/clock.h"
 #include "loci/memory/eviction_order.h"
+#include "loci/policy/eviction/block_rank.h"
 #include "loci/policy/eviction/rank_runs.h"
 
 namespace loci {
@@ -47,9 +48,7 @@ class IdleCostQueue {
   std::size_t size() const { return size_; }
 
  private:
-  // Last use, cost, depth (the deepest first), block.
-  using Rank = std::tuple<Nanos, Nanos, std::uint32_t, BlockId>;
-  using Bucket = RankRuns<Rank>;
+  using Bucket = RankRuns<BlockRank>;  // by the last use; then by the cost
   static std::size_t place_of(Nanos cost) { return static_cast<std::size_t>(cost_bucket(cost) + 1); }
   Bucket& bucket_with(std::size_t place);
 

@@ -6,9 +6,8 @@
 // first, so that what is left of it is a prefix. What lies behind every window of attention goes before all.
 #pragma once
 
-#include <tuple>
-
 #include "loci/memory/eviction_order.h"
+#include "loci/policy/eviction/block_rank.h"
 #include "loci/policy/eviction/rank_runs.h"
 
 namespace loci {
@@ -23,24 +22,22 @@ class LookaheadOrder final : public EvictionOrder {
     ranks_of(facts).erase(rank(block, facts));
   }
   BlockId choose(Nanos) override {
-    for (const RankRuns<Rank>* ranks : {&behind_window_, &unwanted_, &wanted_}) {
-      if (!ranks->empty()) return std::get<BlockId>(ranks->first());
+    for (RankRuns<BlockRank>* ranks : {&behind_window_, &unwanted_, &wanted_}) {
+      if (!ranks->empty()) return ranks->first().block;
     }
     return kNoBlock;
   }
   std::size_t size() const override { return behind_window_.size() + unwanted_.size() + wanted_.size(); }
 
  private:
-  // Place in the queue, none or the last first; last use; depth, the deepest first; block.
-  using Rank = std::tuple<std::uint32_t, Nanos, std::uint32_t, BlockId>;
-  static Rank rank(BlockId block, const EvictionFacts& facts) {
-    static_assert(kNotWanted == UINT32_MAX, "what is not wanted comes behind the window's tail");
-    return {UINT32_MAX - facts.wanted, facts.last_used, UINT32_MAX - facts.depth, block};
+  // By the place in the queue; then by the last use.
+  static BlockRank rank(BlockId block, const EvictionFacts& facts) {
+    return {queue_rank(facts), facts.last_used, facts, block};
   }
-  RankRuns<Rank>& ranks_of(const EvictionFacts& facts) {
+  RankRuns<BlockRank>& ranks_of(const EvictionFacts& facts) {
     return facts.behind_window ? behind_window_ : facts.wanted == kNotWanted ? unwanted_ : wanted_;
   }
-  RankRuns<Rank> behind_window_, unwanted_, wanted_;  // which go in this order
+  RankRuns<BlockRank> behind_window_, unwanted_, wanted_;  // which go in this order
 };
 
 }  // namespace loci

@@ -10,10 +10,10 @@
 #pragma once
 
 #include <memory>
-#include <tuple>
 #include <utility>
 
 #include "loci/memory/eviction_order.h"
+#include "loci/policy/eviction/block_rank.h"
 #include "loci/policy/eviction/rank_runs.h"
 
 namespace loci {
@@ -31,11 +31,11 @@ class SparingOrder final : public EvictionOrder {
   }
   BlockId choose(Nanos now) override {
     if (own_->size() > 0) return own_->choose(now);
-    return spared_.empty() ? kNoBlock : std::get<BlockId>(spared_.first());
+    return spared_.empty() ? kNoBlock : spared_.first().block;
   }
   BlockId soon() const override {
     if (own_->size() > 0) return own_->soon();
-    return spared_.empty() ? kNoBlock : std::get<BlockId>(spared_.soon());
+    return spared_.empty() ? kNoBlock : spared_.soon().block;
   }
   std::size_t size() const override { return own_->size() + spared_.size(); }
 
@@ -43,14 +43,13 @@ class SparingOrder final : public EvictionOrder {
   static bool is_spared(const EvictionFacts& facts) {
     return facts.wanted != kNotWanted && facts.elsewhere == 0;
   }
-  // Place in the queue, the last first; last use; depth, the deepest first; block.
-  using Rank = std::tuple<std::uint32_t, Nanos, std::uint32_t, BlockId>;
-  static Rank rank(BlockId block, const EvictionFacts& facts) {
-    return {UINT32_MAX - facts.wanted, facts.last_used, UINT32_MAX - facts.depth, block};
+  // By the place in the queue; then by the last use.
+  static BlockRank rank(BlockId block, const EvictionFacts& facts) {
+    return {queue_rank(facts), facts.last_used, facts, block};
   }
 
   std::unique_ptr<EvictionOrder> own_;
-  RankRuns<Rank> spared_;
+  RankRuns<BlockRank> spared_;
 };
 
 }  // namespace loci

@@ -4,9 +4,8 @@
 // lru makes no holes.
 #pragma once
 
-#include <tuple>
-
 #include "loci/memory/eviction_order.h"
+#include "loci/policy/eviction/block_rank.h"
 #include "loci/policy/eviction/rank_runs.h"
 
 namespace loci {
@@ -17,17 +16,16 @@ class TimeOrder final : public EvictionOrder {
  public:
   void insert(BlockId block, const EvictionFacts& facts) override { ranks_.insert(rank(block, facts)); }
   void erase(BlockId block, const EvictionFacts& facts) override { ranks_.erase(rank(block, facts)); }
-  BlockId choose(Nanos) override { return ranks_.empty() ? kNoBlock : std::get<BlockId>(ranks_.first()); }
-  BlockId soon() const override { return ranks_.empty() ? kNoBlock : std::get<BlockId>(ranks_.soon()); }
+  BlockId choose(Nanos) override { return ranks_.empty() ? kNoBlock : ranks_.first().block; }
+  BlockId soon() const override { return ranks_.empty() ? kNoBlock : ranks_.soon().block; }
   std::size_t size() const override { return ranks_.size(); }
 
  private:
-  // Not behind the window; time; depth, the deepest first; block.
-  using Rank = std::tuple<bool, Nanos, std::uint32_t, BlockId>;
-  static Rank rank(BlockId block, const EvictionFacts& facts) {
-    return {!facts.behind_window, facts.*kTime, UINT32_MAX - facts.depth, block};
+  // By whether it is not behind the window; then by the time.
+  static BlockRank rank(BlockId block, const EvictionFacts& facts) {
+    return {facts.behind_window ? 0 : 1, facts.*kTime, facts, block};
   }
-  RankRuns<Rank> ranks_;
+  RankRuns<BlockRank> ranks_;
 };
 
 using LruOrder = TimeOrder<&EvictionFacts::last_used>;

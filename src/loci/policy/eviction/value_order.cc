@@ -31,8 +31,8 @@ Nanos ValueOrder::lost(const EvictionFacts& facts) const {
   return static_cast<Nanos>(std::min<unsigned __int128>(saved * block_bytes_ / hidden_bytes_, kLostMost));
 }
 
-ValueOrder::Wanted ValueOrder::wanted(BlockId block, const EvictionFacts& facts) const {
-  return {UINT32_MAX - facts.wanted, lost(facts), UINT32_MAX - facts.depth, block};
+BlockRank ValueOrder::wanted(BlockId block, const EvictionFacts& facts) const {
+  return {queue_rank(facts), lost(facts), facts, block};
 }
 
 void ValueOrder::insert(BlockId block, const EvictionFacts& facts) {
@@ -65,7 +65,7 @@ void ValueOrder::use(BlockId block, const EvictionFacts& before, const EvictionF
 BlockId ValueOrder::choose(Nanos now) {
   if (behind_window_.size() > 0) return behind_window_.choose(now);
   if (unwanted_.size() > 0) return unwanted_.least(now);
-  return wanted_.empty() ? kNoBlock : std::get<BlockId>(wanted_.first());
+  return wanted_.empty() ? kNoBlock : wanted_.first().block;
 }
 
 }  // namespace loci

@@ -21,10 +21,10 @@
 
 #include <array>
 #include <memory>
-#include <tuple>
 
 #include "loci/base/clock.h"
 #include "loci/policy/eviction.h"
+#include "loci/policy/eviction/block_rank.h"
 #include "loci/policy/eviction/idle_cost_queue.h"
 #include "loci/policy/eviction/rank_runs.h"
 #include "loci/policy/eviction/retention_order.h"
@@ -47,7 +47,7 @@ class ValueOrder final : public EvictionOrder {
   BlockId soon() const override {
     if (behind_window_.size() > 0) return behind_window_.soon();
     if (unwanted_.size() > 0) return unwanted_.soon();
-    return wanted_.empty() ? kNoBlock : std::get<BlockId>(wanted_.soon());
+    return wanted_.empty() ? kNoBlock : wanted_.soon().block;
   }
   std::size_t size() const override { return behind_window_.size() + unwanted_.size() + wanted_.size(); }
 
@@ -55,9 +55,8 @@ class ValueOrder final : public EvictionOrder {
   Nanos lost(const EvictionFacts& facts) const;
 
  private:
-  // Place in the queue, the last first; what is lost; depth, the deepest first; block.
-  using Wanted = std::tuple<std::uint32_t, Nanos, std::uint32_t, BlockId>;
-  Wanted wanted(BlockId block, const EvictionFacts& facts) const;
+  // By the place in the queue; then by what is lost.
+  BlockRank wanted(BlockId block, const EvictionFacts& facts) const;
 
   Tier tier_;
   RecomputeCosts recompute_;
@@ -66,7 +65,7 @@ class ValueOrder final : public EvictionOrder {
   std::uint64_t block_bytes_, hidden_bytes_;
   LruOrder behind_window_;
   IdleCostQueue unwanted_{kAway};
-  RankRuns<Wanted> wanted_;
+  RankRuns<BlockRank> wanted_;
 };
 
 }  // namespace loci
