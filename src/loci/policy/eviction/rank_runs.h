@@ -58,7 +58,7 @@ class RankRuns {
   std::size_t size() const { return size_; }
   // Of a set that is not empty.
   const Rank& first() {
-    if (!gone_.empty() && !(head() < gone_.least())) settle_gone();
+    if (!gone_.empty() && (runs_.empty() || !(head() < gone_.least()))) settle_gone();
     const bool has_come = !come_.empty() && (runs_.empty() || come_.least() < head());
     return has_come ? come_.least() : head();
   }
@@ -119,6 +119,12 @@ class RankRuns {
     std::uint32_t first = 0;  // of the array; those before it are nobody's
     std::uint32_t count = 0;
     std::array<Rank, kMost> ranks;
+    // It will be searched, and half of it moved: nothing of it is in a cache where it was not used just now.
+    void prefetch() const {
+      constexpr std::size_t kLine = 64;
+      const char* const lines = reinterpret_cast<const char*>(this);
+      for (std::size_t at = 0; at < sizeof(Run); at += kLine) __builtin_prefetch(lines + at, 1);
+    }
     Rank* begin() { return ranks.data() + first; }
     Rank* end() { return begin() + count; }
     // Where the rank is, or belongs: mostly behind all others; else nobody can foretell on which side of the
@@ -228,7 +234,10 @@ class RankRuns {
   void settle_gone() {
     for (std::size_t i = 0; i < gone_.size();) {
       LOCI_CHECK(!runs_.empty(), "only what is in the order leaves it");
-      const auto at = run_of(gone_[i], shrunk_);
+      // (What follows in the row is mostly in the next run.)
+      const bool is_next = i > 0 && !is_in(shrunk_, gone_[i]) && std::next(shrunk_) != runs_.end();
+      const auto at = run_of(gone_[i], is_next ? std::next(shrunk_) : shrunk_);
+      at->second->prefetch();
       i += at->second->erase(gone_, i);
       has_shrunk(at);
     }
@@ -239,6 +248,7 @@ class RankRuns {
       const Rank& rank = come_[i];
       if (runs_.empty()) grown_ = shrunk_ = runs_.emplace(rank, std::make_unique<Run>()).first;
       auto at = is_in(grown_, rank) ? grown_ : run_for(rank);
+      if (at != grown_) at->second->prefetch();
       if (rank < at->first) at = begin_with(at, rank);
       if (at->second->count == kMost) {
         const Rank* place = at->second->place_of(rank);
