@@ -18,7 +18,8 @@
 //
 // Keys move from the table's end to its begin, and memory that they have left goes back to the system as they
 // go. Those at its begin that belong to its end move first, so that nobody looks for a key beyond those that
-// are left. A table's memory is zeroed by the system, page by page as it is written.
+// are left. A table's memory is zeroed by the system, page by page as it is written; that of a table with
+// room from the start at once, in large pages, as each lookup else waits for where a small one is, too.
 //
 // Invariants, which check_invariants() tests, numbered as in engine/core/core.h:
 //   4. Each key is found from where its first bytes say, in one of the two tables.
@@ -49,7 +50,8 @@ class KeyTable {
     const std::size_t places = std::bit_ceil(std::max<std::size_t>(2 * keys, kPlacesMin));
     if (places <= now_.count()) return;
     while (!before_.empty()) move_some();
-    Table larger(places);
+    // (All of it is written now, so no step waits for the system to clear a large page.)
+    Table larger(places, HostMemory::Pages::kLarge);
     larger.provide();
     grow(std::move(larger));
     while (!before_.empty()) move_some();
@@ -104,8 +106,8 @@ class KeyTable {
   class Table {
    public:
     Table() = default;
-    explicit Table(std::size_t places)
-        : memory_(HostMemory::map(places * sizeof(Place), HostMemory::Pages::kSmall).value()),
+    explicit Table(std::size_t places, HostMemory::Pages pages = HostMemory::Pages::kSmall)
+        : memory_(HostMemory::map(places * sizeof(Place), pages).value()),
           mask_(places - 1),
           count_(places) {}
     Table(Table&& other) noexcept { swap(other); }
